@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench import documents
-from dlio_bench.datagen import extents
+from dlio_bench.datagen import extents, objects
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.layout import TRAIN, Checksums, Extents, Written
 from dlio_bench.datagen.manifest import (
@@ -18,6 +18,7 @@ from dlio_bench.datagen.manifest import (
     EXTENTS,
     NAME,
     PROGRESS,
+    STORE,
     FileEntry,
     Manifest,
     field_bytes,
@@ -46,7 +47,10 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """An opened dataset. Arrays are memory-mapped: what is not asked for is not read."""
+    """An opened dataset. Arrays are memory-mapped: what is not asked for is not read.
+
+    store: the URL of the object store that holds its files; `folder` then has copies of its tables alone.
+    """
 
     folder: Path
     manifest: Manifest
@@ -54,6 +58,7 @@ class Dataset:
     _firsts: Integers  # first sample of each file
     _extents: Extents
     _checksums: Checksums
+    store: str | None = None
 
     @property
     def samples(self) -> int:
@@ -79,8 +84,17 @@ class Dataset:
         return Part(range(numbers[0], numbers[-1] + 1), range(first.first, last.first + last.samples))
 
     def path(self, file: int) -> Path:
-        """Where file number `file` is."""
+        """Where file number `file` is, of a dataset in a folder."""
         return self.folder / self.manifest.files[file].name
+
+    @property
+    def home(self) -> str:
+        """Where its files are, for people: a folder, or the URL of an object store."""
+        return self.store or str(self.folder)
+
+    def name(self, file: int) -> str:
+        """File number `file` for people: its path, or its URL."""
+        return f"{self.home}/{self.manifest.files[file].name}"
 
     @property
     def field_names(self) -> list[str]:
@@ -130,6 +144,11 @@ def open_dataset(folder: Path) -> Dataset:
     EnvironmentFailure when the file system fails: the content is not known to be at fault then.
     """
     path = folder / NAME
+    if url := objects.url_of(folder):
+        raise UsageError(
+            f"{url} is in an object store, and this command reads datasets in folders. Copy the dataset to a folder, "
+            "or use run, generate, index, verify or storage, which know object stores."
+        )
     try:
         if not folder.is_dir():
             raise UsageError(
@@ -162,19 +181,34 @@ def open_dataset(folder: Path) -> Dataset:
     if wrong := _misplaced(manifest, table):
         raise DataError(f"{path}: {wrong}. {ANEW}")
     firsts = np.array([file.first for file in manifest.files], dtype=np.int64)
-    return Dataset(folder, manifest, sha256(content), firsts, table, checksums)
+    return Dataset(folder, manifest, sha256(content), firsts, table, checksums, store_of(folder))
+
+
+def store_of(folder: Path) -> str | None:
+    """The URL of the object store that has the files of a dataset, by its tables in `folder`; None: they lie there."""
+    try:
+        return objects.url_of((folder / STORE).read_text().strip())
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def missing_or_resized(dataset: Dataset) -> list[str]:
     """One line for each file that is missing or has another size than when it was written; empty if there is none.
 
-    EnvironmentFailure when the file system fails, so that nobody knows.
+    EnvironmentFailure when the file system or the object store fails, so that nobody knows.
     """
     problems = []
     sizes = {entry.name: entry.bytes for entry in dataset.manifest.files}
     sizes |= {entry.name: entry.bytes for entry in dataset.manifest.auxiliary}
+    stored = None if dataset.store is None else objects.open_store(dataset.store).sizes()
     for name, expected in sizes.items():
         path = dataset.folder / name
+        if stored is not None:
+            if name not in stored:
+                problems.append(f"{dataset.home}/{name} is not in the store")
+            elif stored[name] != expected:
+                problems.append(f"{dataset.home}/{name} has {stored[name]} bytes instead of {expected}")
+            continue
         try:
             size = path.stat().st_size
         except (FileNotFoundError, NotADirectoryError) as error:

@@ -19,6 +19,7 @@ from dlio_bench.datagen.layout import TEST, TRAIN, VALIDATION, Counts, Field, La
 from dlio_bench.errors import DataError
 
 NAME, EXTENTS, CHECKSUMS = "manifest.json", "extents.npy", "checksums.npy"
+STORE = "object-store.url"  # beside the tables of a dataset whose files are objects in a store
 PROGRESS = ".progress"  # the folder of an unfinished dataset's records
 SCHEMA = "dlio-bench/dataset/1"
 GENERATOR = 1  # raised whenever the same seed would give other bytes

@@ -118,7 +118,7 @@ def _doctor(options: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from dlio_bench.harness.doctor import examine, render, worst
-    from dlio_bench.harness.run.asked.data import cache_folder
+    from dlio_bench.harness.ground.folders import cache_folder
 
     findings = examine(options.data or cache_folder(None))
     print(json.dumps([asdict(finding) for finding in findings], indent=1) if options.json else render(findings))

@@ -10,6 +10,7 @@ from dlio_bench.reports.types import Compute, Draft, Metric, Result
 from dlio_bench.units import format_bytes
 
 EMULATED_PFS = "EMULATED PFS"  # the mark
+OBJECTS = "s3://"  # begins the place of a dataset in an object store
 MOST_RANKS = 8  # whose batches are listed one by one
 
 
@@ -248,7 +249,14 @@ def delivers(result: Result) -> str | None:
 
 
 def io(result: Result) -> str | None:
-    """That reads were direct, and what whole blocks brought besides; None of buffered ones."""
+    """That reads were direct, or of objects in a store, and what they cost besides; None of buffered ones."""
+    if result.dataset.folder.startswith(OBJECTS):
+        requests, retries = (result.metrics[name].value or 0.0 for name in ("requests", "retries"))
+        delivered, requested = (result.metrics[name].value or 0.0 for name in ("bytes_device", "bytes_requested"))
+        return (
+            f"ranges of objects in {result.dataset.folder}: {requests:.0f} requests a trial, {retries:.0f} of them "
+            f"made again after a failure; {format_bytes(delivered)} delivered of {format_bytes(requested)} requested"
+        )
     if result.plan.io != "direct":
         return None
     rounded = result.metrics["bytes_rounded"].value or 0.0
@@ -287,6 +295,8 @@ def title(counter: str, results: Sequence[Result]) -> str:
 
 def storage(results: Sequence[Draft]) -> str:
     """What delivered the bytes that no cache did."""
+    if any(result.dataset.folder.startswith(OBJECTS) for result in results):
+        return "object store"
     return "emulated PFS" if any(EMULATED_PFS in result.marks for result in results) else "device"
 
 

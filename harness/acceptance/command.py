@@ -17,9 +17,9 @@ from dlio_bench.harness.acceptance.parts import parts
 from dlio_bench.harness.acceptance.plan import load, placed
 from dlio_bench.harness.acceptance.record import Site
 from dlio_bench.harness.cluster import allocation
+from dlio_bench.harness.ground.folders import cache_folder
 from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.machine.mounts import existing
-from dlio_bench.harness.run.asked.data import cache_folder
 from dlio_bench.reports import judgement_text
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.typed import to_json

@@ -21,12 +21,13 @@ from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import plan
 from dlio_bench.harness.ground.defaults import MOST_THREADS, STAGING_BYTES
+from dlio_bench.harness.ground.folders import cache_folder
 from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.readers import web_loader
 from dlio_bench.harness.run import shards
-from dlio_bench.harness.run.asked.data import SEED, cache_folder
+from dlio_bench.harness.run.asked.data import SEED
 from dlio_bench.harness.run.asked.sizing import trial_size
 from dlio_bench.harness.storage.direct import DIRECT, IO_MODES, alignment_of, require_folder
 from dlio_bench.refusals import require_at_least, unknown

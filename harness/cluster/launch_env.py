@@ -30,7 +30,7 @@ def single_host_env(flavor: Flavor | None, env: Mapping[str, str]) -> dict[str, 
 _CARRIED = frozenset({"PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV"})
 _CARRIED_PREFIXES = (
     *("DLIO_BENCH_", "PYTHON", "MPI4PY_", "HDF5_", "OMP_", "MKL_", "OPENBLAS_", "TF_", "CUDA_", "HOROVOD_", "NCCL_"),
-    *("UCX_", "FI_"),
+    *("UCX_", "FI_", "AWS_"),
 )
 
 

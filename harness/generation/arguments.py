@@ -10,6 +10,7 @@ GENERATE_EXAMPLES = """\
 examples:
   dlio-bench generate cdb --out /scratch/cdb --files 128
   dlio-bench generate hepcnnb --out /scratch/hep --bytes 2TB --nodes 16 --ranks-per-node 4
+  dlio-bench generate cdb --out s3://bucket/cdb --files 128
   dlio-bench generate imagenet --out /scratch/imagenet --fraction 1% --fill random
 """
 
@@ -24,7 +25,13 @@ def add_generate(commands: Commands) -> None:
         epilog=GENERATE_EXAMPLES,
     )
     _add_workload(parser)
-    parser.add_argument("--out", type=Path, metavar="DIR", required=True, help="folder of the dataset, made if absent")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        required=True,
+        help="folder of the dataset, made if absent; or s3://bucket/prefix",
+    )
     amount = parser.add_mutually_exclusive_group(required=True)
     amount.add_argument("--files", type=int, metavar="N", help="number of files, all splits together")
     amount.add_argument(
@@ -79,7 +86,7 @@ def add_verify(commands: Commands) -> None:
         help="check every byte of a dataset; name each bad file",
         description="Compare every stored field with its CRC32C. The exit status is 5 if a file is missing or damaged.",
     )
-    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of the dataset")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of the dataset, or s3://bucket/prefix")
     parser.add_argument(
         "--sample-fraction",
         type=float,
@@ -105,7 +112,7 @@ def add_index(commands: Commands) -> None:
         help="make a dataset of files that others wrote, so that `run` can read them",
         description="Find every sample in the files of a folder, so that `run --data` can read them.",
     )
-    parser.add_argument("folder", type=Path, metavar="DIR", help="folder that holds the files")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder that holds the files, or s3://bucket/prefix")
     parser.add_argument(
         "--workload", metavar="WORKLOAD", required=True, help="workload whose files they are (see `dlio-bench list`)"
     )

@@ -1,14 +1,15 @@
 """`dlio-bench generate`: make a dataset of the requested size, and tell how fast that was."""
 
 import json
-from dataclasses import asdict, dataclass
+import shutil
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dlio_bench.benchmarks import registry
 from dlio_bench.benchmarks.layouts import find_layout
-from dlio_bench.datagen import dedup
+from dlio_bench.datagen import dedup, objects
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.generate import Made, local, make
 from dlio_bench.datagen.layout import Layout
@@ -18,10 +19,12 @@ from dlio_bench.datagen.writers import Work, Writer
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.code import code_digest
+from dlio_bench.harness.generation import uploads
 from dlio_bench.harness.generation.amount import Amount, SplitSize, counts
 from dlio_bench.harness.generation.job import Job
 from dlio_bench.harness.generation.ranks import by_ranks, meeting_folder, plan_ranks
 from dlio_bench.harness.ground.arguments import allocated_scale
+from dlio_bench.harness.ground.folders import cache_folder
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.interruptible import interruptible
 from dlio_bench.refusals import require_at_least
@@ -51,6 +54,11 @@ def generate(options: Options) -> int:
     """The whole command: 0 when the dataset is there. Raises BenchError."""
     layout = find_layout(registry.find(options.workload), options.variant, tiny=options.tiny, fill=options.fill)
     files = counts(layout, options.amount)
+    if url := objects.url_of(options.out):
+        if uploads.require_room(url, spec_digest(layout, files, options.seed)):
+            print(json.dumps({"folder": url, "written_bytes": 0}) if options.json else f"{url} is complete already")
+            return 0
+        options = replace(options, out=uploads.aside(url, cache_folder()), raw=False)
     writer, launcher = _writer(options, layout, files)
     progress = Progress()
     made = make(
@@ -64,9 +72,25 @@ def generate(options: Options) -> int:
     )
     progress.show("looking for duplicate chunks")
     document = _facts(made, layout, launcher)
+    if url:
+        document |= _uploaded(made.dataset, url, progress)
     progress.done()
     print(json.dumps(document, indent=1) if options.json else _render(document))
     return 0
+
+
+def _uploaded(dataset: Dataset, url: str, progress: Progress) -> dict[str, Any]:
+    """Upload the dataset, and remove it here: what is told of that."""
+    total, done = sum(entry.bytes for entry in dataset.manifest.files), 0
+
+    def moved(size: int) -> None:
+        nonlocal done
+        done += size
+        progress.amount("uploading", done, total)
+
+    seconds = uploads.upload(dataset, url, moved)
+    shutil.rmtree(dataset.folder)
+    return {"folder": url, "upload_seconds": seconds}
 
 
 def _writer(options: Options, layout: Layout, files: dict[str, int]) -> tuple[Writer, str | None]:
@@ -189,5 +213,7 @@ def _render(document: dict[str, Any]) -> str:
         )
     chunked = format_bytes(document["chunked_bytes"])
     lines.append(f"  duplicate chunks {format_percent(document['duplicate_share'], 2)} of {chunked} looked at")
+    if "upload_seconds" in document:
+        lines.append(f"  uploaded in {format_seconds(document['upload_seconds'])}, the manifest last")
     lines.append(f"  folder  {document['folder']}")
     return "\n".join(lines)

@@ -9,11 +9,14 @@ from typing import Any
 
 from dlio_bench.benchmarks import registry
 from dlio_bench.benchmarks.layouts import find_layout
+from dlio_bench.datagen import objects
+from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.index import Indexed, candidates, differences, examine, index
 from dlio_bench.datagen.layout import RANDOM, Layout
 from dlio_bench.datagen.workers import ALONE, usual_workers, worker_pool
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
+from dlio_bench.harness.generation import uploads
 from dlio_bench.harness.generation.command import splits
 from dlio_bench.harness.generation.sorting import sort
 from dlio_bench.harness.ground.progress import Progress
@@ -38,6 +41,16 @@ class Options:
 
 def index_data(options: Options) -> int:
     """The whole command: 0 when there is a manifest, 5 with the reasons when a file cannot be served."""
+    url = objects.url_of(options.folder)
+    if url is None:
+        return _index(options, None)
+    progress = Progress()
+    with uploads.fetched(url, lambda size: progress.show(f"fetching {url}  {format_bytes(size)}")) as folder:
+        return _index(replace(options, folder=folder), url)
+
+
+def _index(options: Options, url: str | None) -> int:
+    """The same for a folder: of objects' copies, if they are of the store `url`, which gets the tables then."""
     layout = find_layout(registry.find(options.workload), options.variant, tiny=options.tiny, fill=RANDOM)
     folder = options.folder
     if not folder.is_dir():
@@ -61,7 +74,7 @@ def index_data(options: Options) -> int:
         if not still_refused or (options.skip_bad and len(still_refused) < len(refused)):
             layout, examined, refused = filtered, as_filtered, still_refused
     result: dict[str, Any] = {
-        "folder": str(folder.absolute()),
+        "folder": url or str(folder.absolute()),
         "workload": layout.workload,
         "variant": layout.variant,
         "container": layout.container,
@@ -74,7 +87,10 @@ def index_data(options: Options) -> int:
         passed = [*others, *chosen.left_out, *(file.name for file in refused)]
         result |= _write(folder.absolute(), layout, served, [of_name[file.name] for file in served], passed)
         result["notes"] = list(chosen.notes)
-    print(json.dumps(result, indent=1) if options.json else _render(result))
+        if url is not None:
+            uploads.upload_tables(open_dataset(folder), url)
+    told = json.dumps(result, indent=1) if options.json else _render(result)
+    print(told if url is None else told.replace(str(folder.absolute()), url))
     return DataError.status if refuse else 0
 
 

@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench.benchmarks.layouts import layout_of
+from dlio_bench.datagen import objects
 from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.datagen.layout import Layout
 from dlio_bench.datagen.verify import Remake, auxiliary_damage, chosen, damage, remakable
 from dlio_bench.datagen.workers import ALONE, usual_workers, worker_pool
 from dlio_bench.errors import DataError, UsageError
+from dlio_bench.harness.generation import uploads
+from dlio_bench.harness.ground.folders import cache_folder
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.temp_folders import temp_folder
+from dlio_bench.harness.storage.mirror import mirrored
 from dlio_bench.interruptible import interruptible
 from dlio_bench.refusals import require_at_least
 from dlio_bench.units import format_bytes
@@ -37,7 +41,8 @@ def verify(options: Options) -> int:
     if not 0 <= options.sample_fraction <= 1:
         raise UsageError(f"--sample-fraction {options.sample_fraction} is not a share. Write one from 0 to 1.")
     require_at_least(1, workers=options.workers)
-    dataset = open_dataset(options.folder)
+    url = objects.url_of(options.folder)
+    dataset = open_dataset(options.folder if url is None else mirrored(url, cache_folder()))
     layout = layout_of(dataset)
     can_remake = remakable(dataset)
     numbers = set(chosen(dataset, options.sample_fraction)) if can_remake else set()
@@ -51,10 +56,10 @@ def verify(options: Options) -> int:
         progress.amount("verifying", done, total)
         if problem:
             bad.append({"file": dataset.manifest.files[number].name, "problem": problem})
-    bad += [{"file": "", "problem": problem} for problem in auxiliary_damage(dataset)]
+    bad += [{"file": "", "problem": problem} for problem in _auxiliary_damage(dataset)]
     progress.done()
     document = {
-        "folder": str(dataset.folder),
+        "folder": dataset.home,
         "digest": dataset.digest,
         "files": len(sizes),
         "samples": dataset.samples,
@@ -78,7 +83,7 @@ def _damages(dataset: Dataset, layout: Layout, remade: set[int], workers: int | 
         if count == 1 or (workers is None and sum(entry.bytes for entry in manifest.files) <= ALONE):
             yield from map(check, numbers)
             return
-        with worker_pool(count, f"verifying {dataset.folder}", "Use fewer --workers") as pool:
+        with worker_pool(count, f"verifying {dataset.home}", "Use fewer --workers") as pool:
             chunk = max(1, min(64, len(numbers) // (8 * count)))
             yield from interruptible(lambda: pool.map(check, numbers, chunksize=chunk))
 
@@ -91,7 +96,27 @@ def _damage(
 ) -> str | None:
     if folder not in _opened:
         _opened[folder] = open_dataset(folder)
-    return damage(_opened[folder], number, remake if number in remade else None, fault)
+    dataset, again = _opened[folder], remake if number in remade else None
+    if dataset.store is None:
+        return damage(dataset, number, again, fault)
+    with temp_folder("dlio-bench-objects-") as place:
+        try:
+            copy = uploads.local_copy(dataset, [dataset.manifest.files[number].name], place)
+        except DataError as error:  # it is gone
+            return str(error)
+        problem = damage(copy, number, again, fault)
+        return problem and problem.replace(str(place), dataset.home)
+
+
+def _auxiliary_damage(dataset: Dataset) -> list[str]:
+    if dataset.store is None:
+        return auxiliary_damage(dataset)
+    with temp_folder("dlio-bench-objects-") as place:
+        try:
+            copy = uploads.local_copy(dataset, [entry.name for entry in dataset.manifest.auxiliary], place)
+        except DataError as error:
+            return [str(error)]
+        return [problem.replace(str(place), dataset.home) for problem in auxiliary_damage(copy)]
 
 
 def _why_not(dataset: Dataset) -> str:

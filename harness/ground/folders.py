@@ -20,6 +20,15 @@ FINISHED = "finished.json"  # the same, once everything is finished
 WORK = "work-"  # begins the name of a folder that the ranks of a job share; removed when the job ends well
 
 
+def cache_folder(cache_dir: Path | None = None) -> Path:
+    """The folder that keeps datasets: --cache-dir, else $DLIO_BENCH_CACHE, else the user's cache folder (XDG)."""
+    if cache_dir is not None:
+        return cache_dir
+    if named := os.environ.get("DLIO_BENCH_CACHE"):
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dlio-bench"
+
+
 @contextmanager
 def output_folder(out: Path | None, workload: str, *, goes_on: bool = False) -> Iterator[Path]:
     """A folder for this run alone. After a failure it goes, if nothing in it is worth keeping. UsageError.

@@ -212,7 +212,7 @@ def open_reader(
             context,
             resources.tiers,
             threads=filling_threads(resources.threads),
-            direct=resources.alignment is not None,
+            uncached=resources.alignment is not None or sample_view.dataset.store is not None,
         )
     if policy.rule.files is None:
         return deliver(resources)

@@ -200,9 +200,9 @@ class Staged:
         """Copy these files from the dataset's folder, one thread for each buffer. The first error stops all threads."""
         dataset, waiting, turn, stop = self.sample_view.dataset, iter(files), threading.Lock(), threading.Event()
         errors: list[BaseException] = []
-        counts = [tier.Copied() for _ in self._buffers]
+        counts = [Cost() for _ in self._buffers]
 
-        def work(buffer: memoryview, copied: tier.Copied) -> None:
+        def work(buffer: memoryview, copied: Cost) -> None:
             try:
                 while not stop.is_set():
                     with turn:
@@ -229,8 +229,7 @@ class Staged:
                 if worker.ident is not None:
                     worker.join()
             for copied in counts:
-                cost.bytes_requested += copied.bytes
-                cost.read_seconds += copied.read_seconds
+                cost.add(copied)
         if errors:
             raise errors[0]
 

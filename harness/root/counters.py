@@ -50,6 +50,12 @@ class Cost(Struct):
         Count,
         _counter(BYTES, "rounded", "bytes read beside those requested, as direct reads bring whole blocks", READERS),
     ] = 0
+    requests: Annotated[
+        Count, _counter("requests", "requests", "requests for ranges of objects that an object store got", READERS)
+    ] = 0
+    retries: Annotated[
+        Count, _counter("requests", "retries", "of these, requests made again after one that failed", READERS)
+    ] = 0
     bytes_ram: Annotated[Count, _counter(BYTES, "RAM tier", "bytes read from the node's tier in memory", READERS)] = 0
     bytes_local: Annotated[
         Count, _counter(BYTES, "local tier", "bytes read from the node's tier on node-local storage", READERS)

@@ -79,7 +79,12 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="memory that a node may use (default: the machine's, which virtual nodes share)",
     )
     data = run.add_argument_group("data")
-    data.add_argument("--data", type=Path, metavar="DIR", help="read this dataset (default: make one and keep it)")
+    data.add_argument(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="read this dataset: a folder, or s3://bucket/prefix (default: make one and keep it)",
+    )
     add_variant(data)
     data.add_argument(
         "--max-data",

@@ -58,7 +58,7 @@ def run(options: Options, earlier: Sequence[Result] = ()) -> int:
 
     earlier: results that this run repeats.
     """
-    options, asked = with_limits(options)
+    options, asked = with_limits(data.located(options))
     progress = Progress()
     record = resuming.record_of(options, earlier)
     state = None if options.dry_run else resuming.begun_before(options, record)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.run.asked.job import Job
+from dlio_bench.harness.storage.pfs import pace
 from dlio_bench.harness.storage.pfs.emulation import mounted
 
 
@@ -19,6 +20,10 @@ def placed(template: Job, dataset: Dataset, tiers: tuple[str, ...]) -> Iterator[
     job = replace(template, dataset_digest=dataset.digest, tier_folders=tiers[: template.nodes])
     if job.pfs is None or allocation.nodes() is not None:
         yield job
+        return
+    if job.store:
+        with pace.links(job.nodes) as (nodes, shared):
+            yield replace(job, mounts=nodes, board=shared)
         return
     with mounted(job.pfs, dataset.folder, job.nodes) as emulation:
         yield replace(job, mounts=tuple(map(str, emulation.mounts)), board=str(emulation.board))

@@ -6,12 +6,14 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from dlio_bench.datagen import objects
 from dlio_bench.datagen.manifest import NAME, file_sha256
 from dlio_bench.errors import DataError, UsageError
-from dlio_bench.harness.run.asked.data import cache_folder
+from dlio_bench.harness.ground.folders import cache_folder
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.repeating import BY_NODES, restored
 from dlio_bench.harness.run.asked.request import look_up
+from dlio_bench.harness.storage.mirror import mirrored
 from dlio_bench.reports.collection import load_all
 from dlio_bench.reports.formatting import listed
 from dlio_bench.reports.marks import ALTERED, INTERRUPTED
@@ -112,6 +114,8 @@ def _data(result: Result, given: Mapping[str, Any]) -> Path:
     places = [given["data"]] if given.get("data") else [stored, cached]
     states = []
     for place in dict.fromkeys(places):
+        if url := objects.url_of(place):
+            place = mirrored(url, cache_folder(given.get("cache_dir")))  # noqa: PLW2901 - the same dataset, as a folder
         manifest = place / NAME
         actual = file_sha256(manifest) if manifest.is_file() else None
         if actual == dataset.digest:

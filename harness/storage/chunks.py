@@ -3,13 +3,14 @@
 Pure arrays. A chunk is what a thread takes at a time: neighbouring samples of one batch, or a part of a large one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dlio_bench.batches import Ids
 from dlio_bench.datagen.layout import Checksums
+from dlio_bench.harness.storage.direct import Piece
 
 MOST_PIECES = 1024  # buffers of one preadv: IOV_MAX of Linux, limits.h
 
@@ -153,3 +154,23 @@ def rejoined(rows: list[list[int]], bounds: list[list[int]]) -> tuple[list[list[
             pieces += bounds[at : at + count]
         at += count
     return calls, pieces
+
+
+def unstaged(
+    calls: list[list[int]], bounds: list[list[int]], staged: Container[int]
+) -> tuple[list[Piece], list[list[int]], list[list[int]]]:
+    """Calls and pieces (as of Reads), parted: pieces of files that are not `staged`; calls and pieces of the rest."""
+    wanted: list[Piece] = []
+    left, left_bounds, first = [], [], 0
+    for call in calls:
+        key, file, offset, _, count = call
+        of_call = bounds[first : first + count]
+        first += count
+        if file in staged:
+            left.append(call)
+            left_bounds += of_call
+            continue
+        for start, stop in of_call:
+            wanted.append(Piece(key, file, offset, stop - start, start))
+            offset += stop - start
+    return wanted, left, left_bounds

@@ -18,27 +18,6 @@ class DirectReads:
         self._stored, self._files, self._alignment = stored, files, alignment
         self._bounce = direct.Bounce()
 
-    def make(
-        self, calls: list[list[int]], bounds: list[list[int]], out: memoryview, cost: Cost
-    ) -> tuple[list[list[int]], list[list[int]]]:
-        """Make the calls that are to be direct. What is left of calls and pieces (as of Reads): those of copies."""
-        wanted: list[Piece] = []
-        left, left_bounds, first = [], [], 0
-        staged = self._stored.staged
-        for call in calls:
-            key, file, offset, _, count = call
-            of_call = bounds[first : first + count]
-            first += count
-            if file in staged:
-                left.append(call)
-                left_bounds += of_call
-                continue
-            for start, stop in of_call:
-                wanted.append(Piece(key, file, offset, stop - start, start))
-                offset += stop - start
-        self.read(wanted, out, cost)
-        return left, left_bounds
-
     def read(self, wanted: Sequence[Piece], out: memoryview, cost: Cost) -> None:
         """Bring pieces of files, those of a file in order of their offsets, into `out`. Errors as those of a reader."""
         alignment, bounce, read = self._alignment, self._bounce, self._stored.read

@@ -18,10 +18,11 @@ from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import DAMAGED, Dataset
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.errors import DataError
-from dlio_bench.harness.storage.chunks import Reads, Samples, Work, chunk_of, joined_ids, reads, rejoined
+from dlio_bench.harness.storage.chunks import Reads, Samples, Work, chunk_of, joined_ids, reads, rejoined, unstaged
 from dlio_bench.harness.storage.direct import Alignment, Piece
 from dlio_bench.harness.storage.direct_reads import DirectReads
 from dlio_bench.harness.storage.files import Libraries, OpenFile, OpenFiles
+from dlio_bench.harness.storage.object_reads import ObjectReads
 from dlio_bench.harness.storage.stored_files import COPY_READ, PREAD, StoredFiles
 
 # Files of many samples stay open while they are read from. A file of one sample is opened each time its sample is
@@ -48,7 +49,7 @@ class ExtentReader:
 
     With `decode`, what it makes of the fields is delivered. `check` compares every field with its CRC32C of generation.
     `staged`: where copies of some files lie on node-local storage. `alignment`: of direct reads; without it, and of
-    copies, reads are buffered.
+    copies, reads are buffered. Files of a dataset in an object store are read by requests for their ranges.
     """
 
     def __init__(
@@ -74,7 +75,11 @@ class ExtentReader:
         self._expected = False  # somebody has said what will be read
         self._preparing = threading.Lock()
         self._files = OpenFiles(self._stored.path, OPEN_VISITS if self._of_one else OPEN_FILES, self._stored.flags)
-        self._direct = None if alignment is None else DirectReads(self._stored, self._files, alignment)
+        self._uncached: DirectReads | ObjectReads | None = None  # what brings bytes that no page cache has
+        if dataset.store is not None:
+            self._uncached = ObjectReads(dataset)
+        elif alignment is not None:
+            self._uncached = DirectReads(self._stored, self._files, alignment)
         self._scratch = threading.local()
 
     def read(self, ids: Ids, out: memoryview, cost: Cost) -> None:
@@ -169,8 +174,9 @@ class ExtentReader:
         rows, bounds = calls.calls[first:last].tolist(), calls.pieces[piece:end].tolist()
         if len(chunks) > 1 and len(rows) <= 2 * len(chunks):  # parts of what is longer than a chunk
             rows, bounds = rejoined(rows, bounds)
-        if self._direct is not None:
-            rows, bounds = self._direct.make(rows, bounds, out, cost)
+        if self._uncached is not None:
+            wanted, rows, bounds = unstaged(rows, bounds, self._staged)
+            self._uncached.read(wanted, out, cost)
         pieces = [out[start:stop] for start, stop in bounds]
         handles: dict[int, int] = {}
         held: list[OpenFile] = []  # ours while we read: the names keep them open
@@ -212,8 +218,8 @@ class ExtentReader:
         at, found = 0, []
         offsets, stored = samples.offsets[row].tolist(), samples.stored[row].tolist()
         codes: Sequence[memoryview] = ()
-        if self._direct is not None and file not in self._staged:
-            codes = self._codes(self._direct, int(samples.keys[row]), file, offsets, stored, raw, cost)
+        if self._uncached is not None and file not in self._staged:
+            codes = self._codes(self._uncached, int(samples.keys[row]), file, offsets, stored, raw, cost)
         for field, (name, offset, length, size) in enumerate(zip(self._fields, offsets, stored, sizes, strict=True)):
             out_of_it = raw[at : at + size]
             if self._library.needed:
@@ -233,7 +239,7 @@ class ExtentReader:
 
     def _codes(
         self,
-        direct: DirectReads,
+        uncached: DirectReads | ObjectReads,
         key: int,
         file: int,
         offsets: list[int],
@@ -241,13 +247,13 @@ class ExtentReader:
         raw: memoryview,
         cost: Cost,
     ) -> list[memoryview]:
-        """All fields of a sample as they are stored, read together and directly; into `raw` if that is all of it."""
+        """All fields of a sample as they are stored, read together; into `raw` if that is all of it."""
         started, whole = time.perf_counter(), sum(stored)
         into = raw if self._uncode is None else self._memory("code", whole)
         ends = list(accumulate(stored))
         starts = [end - length for end, length in zip(ends, stored, strict=True)]
         wanted = [Piece(key, file, *extent) for extent in zip(offsets, stored, starts, strict=True)]
-        direct.read(sorted(wanted, key=lambda piece: piece.offset), into, cost)
+        uncached.read(sorted(wanted, key=lambda piece: piece.offset), into, cost)
         cost.read_seconds += time.perf_counter() - started
         return [into[start:end] for start, end in zip(starts, ends, strict=True)]
 

@@ -29,8 +29,8 @@ class StoredFiles:
 
     def name(self, file: int) -> str:
         """A file for people: of a copy, where it came from too."""
-        path, copy = self._dataset.path(file), self.staged.get(file)
-        return str(path) if copy is None else f"{path} (its copy {copy})"
+        name, copy = self._dataset.name(file), self.staged.get(file)
+        return name if copy is None else f"{name} (its copy {copy})"
 
     def flags(self, file: int) -> int:
         """Of open(2), besides those of a file that is only read."""

@@ -10,13 +10,16 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from dlio_bench import recorder
 from dlio_bench.atomic_files import part_of, read_at, write_at
 from dlio_bench.components import CODE
+from dlio_bench.counters import Cost
+from dlio_bench.datagen import objects
 from dlio_bench.datagen.dataset import DAMAGED, Dataset
 from dlio_bench.errors import DataError, EnvironmentFailure, remedy
 from dlio_bench.free_space import free_bytes
@@ -106,20 +109,12 @@ def room(held: Hold) -> Room:
     return Room(disk, str(held.folder.parent), system.f_bavail * system.f_frsize, system.f_frsize)
 
 
-@dataclass
-class Copied:
-    """Bytes read from the dataset's folder so far, and the seconds inside open and read."""
-
-    bytes: int = 0
-    read_seconds: float = 0.0
-
-
 def copy(
     dataset: Dataset,
     file: int,
     held: Hold,
     buffer: memoryview,
-    copied: Copied,
+    cost: Cost,
     stopped: Callable[[], bool],
     alignment: Alignment | None = None,
 ) -> None:
@@ -129,29 +124,18 @@ def copy(
     The copy is not synced: it does not outlive the job. DataError when the file is missing or shorter than the
     manifest says, EnvironmentFailure when it cannot be read or its copy not be written.
     """
-    source, target, size = dataset.path(file), held.copy_of(file), dataset.manifest.files[file].bytes
-    started = time.perf_counter()
-    try:
-        reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC | (0 if alignment is None else os.O_DIRECT))
-    except FileNotFoundError as error:
-        raise DataError(f"{source} is missing from its dataset. {DAMAGED}") from error
-    except OSError as error:
-        raise _unreadable(source, error) from error
-    ended = time.perf_counter()
-    copied.read_seconds += ended - started
-    track = recorder.here()
-    if track is not None:
-        track.add(OPEN, started, ended, file=file)
-    part = part_of(target)
-    try:
+    source, target, size = dataset.name(file), held.copy_of(file), dataset.manifest.files[file].bytes
+    track, part = recorder.here(), part_of(target)
+    with _reading(dataset, file, cost, alignment) as read:
         writing = _open_part(part, held, size, new=True)
         try:
             done = 0
             while done < size and not stopped():
                 started = time.perf_counter()
                 left = size - done if alignment is None else alignment.up(size - done)
-                count = min(_read(reading, source, buffer[:left], done, copied), size - done)
+                count = min(read(buffer[:left], done), size - done)
                 ended = time.perf_counter()
+                cost.read_seconds += ended - started
                 if track is not None:
                     track.add(STAGE_READ, started, ended, count, done, file)
                 if count == 0 or (alignment is not None and done + count < size and count % alignment.block):
@@ -162,10 +146,49 @@ def copy(
                 done += count
         finally:
             os.close(writing)
-    finally:
-        os.close(reading)
     if done == size:
         part.rename(target)
+
+
+@contextmanager
+def _reading(
+    dataset: Dataset, file: int, cost: Cost, alignment: Alignment | None
+) -> Iterator[Callable[[memoryview, int], int]]:
+    """What fills a buffer from an offset of a file, open as long as that; it returns, and counts, how many bytes."""
+    if dataset.store is not None:
+        store, name = objects.open_store(dataset.store), dataset.manifest.files[file].name
+
+        def request(buffer: memoryview, offset: int) -> int:
+            count = store.read(name, offset, [buffer], cost)
+            cost.bytes_requested += count
+            return count
+
+        yield request
+        return
+    path, started = dataset.path(file), time.perf_counter()
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | (0 if alignment is None else os.O_DIRECT))
+    except FileNotFoundError as error:
+        raise DataError(f"{path} is missing from its dataset. {DAMAGED}") from error
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    ended = time.perf_counter()
+    cost.read_seconds += ended - started
+    if track := recorder.here():
+        track.add(OPEN, started, ended, file=file)
+
+    def read(buffer: memoryview, offset: int) -> int:
+        try:
+            count = os.preadv(handle, [buffer], offset)
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        cost.bytes_requested += count
+        return count
+
+    try:
+        yield read
+    finally:
+        os.close(handle)
 
 
 def write(handle: int, held: Hold, content: memoryview, offset: int, size: int) -> None:
@@ -216,17 +239,6 @@ def _open_part(part: Path, held: Hold, size: int, *, new: bool) -> int:
         return os.open(part, os.O_WRONLY | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if new else 0), 0o600)
     except OSError as error:
         raise _unwritable(held, size, error) from error
-
-
-def _read(handle: int, path: Path, buffer: memoryview, offset: int, copied: Copied) -> int:
-    started = time.perf_counter()
-    try:
-        count = os.preadv(handle, [buffer], offset)
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    copied.read_seconds += time.perf_counter() - started
-    copied.bytes += count
-    return count
 
 
 def _sweep(folder: Path) -> None:

@@ -25,13 +25,13 @@ from dlio_bench.harness.cluster import launch_env, launch_site, launchers
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.mpi import connect
 from dlio_bench.harness.ground.defaults import STAGING_BYTES
+from dlio_bench.harness.ground.folders import cache_folder
 from dlio_bench.harness.plan.orders import ORDERS, Shape
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import RankContext, Resources, open_reader
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Tally, largest, planned, touched
-from dlio_bench.harness.run.asked.data import cache_folder
 from dlio_bench.harness.run.asked.sizing import trial_size
 from dlio_bench.harness.run.measured import loop
 from dlio_bench.harness.run.measured.rank import SWITCH_SECONDS

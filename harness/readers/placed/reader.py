@@ -57,7 +57,7 @@ class Placed:
         tiers: Tiers,
         *,
         threads: int,
-        direct: bool = False,
+        uncached: bool = False,
     ) -> None:
         """`delivery(open)` makes the reader of what is opened; `extents(decoded)` opens the files, whose reads pass
         the page cache if they are `direct`.
@@ -65,7 +65,7 @@ class Placed:
         UsageError where no tier is given, or the policy cannot work with tiers of these sizes.
         """
         self._rule, self._context, self._tiers, self._threads = rule, context, tiers, threads
-        self._open, self._direct = extents, direct
+        self._open, self._uncached = extents, uncached
         self._tiered: TieredExtents | None = None
         self._delivery = delivery(self._taken)
         self._speeds = Speeds(tiers.rates)
@@ -120,7 +120,7 @@ class Placed:
             stored = self._tiers.stored_of(self.sample_view, samples)
             training, capacities = dataset.training_samples, self._tiers.capacities
             layout = lay_out(self._rule, read, sizes, training, capacities, self._context.node)
-            cached = not self._direct and _cached(dataset)
+            cached = not self._uncached and _cached(dataset)
             store = self._tier_files(layout, reserve=not cached or self._rule.first)
             stack.callback(store.close)
             raw = self._open(False)

@@ -1,11 +1,11 @@
 """The dataset of a run: the user's own, or a small one with the true layout, generated once and kept."""
 
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from dlio_bench.datagen import objects
 from dlio_bench.datagen.claim import await_maker
 from dlio_bench.datagen.dataset import Dataset, missing_or_resized, open_dataset
 from dlio_bench.datagen.generate import generate
@@ -13,10 +13,13 @@ from dlio_bench.datagen.holding import require_layout
 from dlio_bench.datagen.layout import TRAIN, VALIDATION, Layout
 from dlio_bench.datagen.manifest import spec_digest
 from dlio_bench.errors import DataError, UsageError
+from dlio_bench.harness.ground.folders import cache_folder
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.request import Request
 from dlio_bench.harness.storage.direct import alignment_of, require_folder
+from dlio_bench.harness.storage.mirror import mirrored
+from dlio_bench.harness.storage.object_reads import require_ranges
 from dlio_bench.harness.storage.pfs.cache import PAGE
 from dlio_bench.units import format_bytes
 
@@ -44,13 +47,11 @@ class Source:
         return (self.folder / "manifest.json").exists()
 
 
-def cache_folder(cache_dir: Path | None = None) -> Path:
-    """The folder that keeps datasets: --cache-dir, else $DLIO_BENCH_CACHE, else the user's cache folder (XDG)."""
-    if cache_dir is not None:
-        return cache_dir
-    if named := os.environ.get("DLIO_BENCH_CACHE"):
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dlio-bench"
+def located(options: Options) -> Options:
+    """The options with a folder for --data: of a dataset in an object store, that of its tables' copies."""
+    if options.data is None or not (url := objects.url_of(options.data)):
+        return options
+    return replace(options, data=mirrored(url, cache_folder(options.cache_dir)))
 
 
 def source(request: Request, held: Sequence[int] = ()) -> Source:
@@ -128,18 +129,20 @@ def _require_room(options: Options, stored: int, files: int) -> None:
 def _given(folder: Path, layout: Layout) -> Dataset:
     """Open --data DIR. UsageError if it belongs to another workload; DataError if it is incomplete."""
     dataset = open_dataset(folder)
+    require_ranges(dataset)
     manifest = dataset.manifest
     if (manifest.workload, manifest.variant, manifest.tiny) != (layout.workload, layout.variant, layout.tiny):
         actual = f"{manifest.workload} ({manifest.variant}{', tiny' if manifest.tiny else ''})"
         expected = f"{layout.workload} ({layout.variant}{', tiny' if layout.tiny else ''})"
         raise UsageError(
-            f"--data {folder} holds {actual}, but the run is of {expected}. Give the folder of a dataset that fits."
+            f"--data {dataset.home} holds {actual}, but the run is of {expected}. Give the folder of a dataset that "
+            "fits."
         )
     require_layout(dataset, replace(layout, fill=manifest.fill))
     if bad := missing_or_resized(dataset):
         more = f" and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
         raise DataError(
-            f"The dataset in {folder} is incomplete: {'; '.join(bad[:NAMED])}{more}. Restore the files, or generate "
-            "the dataset again."
+            f"The dataset in {dataset.home} is incomplete: {'; '.join(bad[:NAMED])}{more}. Restore the files, or "
+            "generate the dataset again."
         )
     return dataset

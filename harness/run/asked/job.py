@@ -55,13 +55,16 @@ class Job(SavedJob, RankOptions):
     decode: bool = False  # deliver what the application makes of the view
     validation: Validation | None = None
     pfs: PfsSpec | None = None  # the emulated parallel file system
-    mounts: tuple[str, ...] = ()  # node -> where it sees the dataset's folder through the emulation
+    mounts: tuple[
+        str, ...
+    ] = ()  # node -> where it sees the dataset's folder through the emulation; its link to an object store
     tiers: Tiers = field(default_factory=Tiers)  # of each node, for samples it keeps
     steps: int = 0  # most of an epoch; 0: all
     parted: bool = False  # an epoch of `steps` is a part of a pass over the samples: each starts where the last ended
     train: Training | None = None
     infer: Inference | None = None
-    board: str = ""  # the file of the mounts' counters
+    store: str = ""  # URL of the object store that has the dataset's files; empty: they are in its folder
+    board: str = ""  # the file of the mounts' counters; of the link that nodes share to an object store
     streaming: Streaming | None = None
     step_scale: tuple[float, ...] = ()  # of the emulated step of each rank, in turn; empty: 1
     models: tuple[TrainedModel, ...] = (TrainedModel(),)

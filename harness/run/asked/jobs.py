@@ -5,6 +5,7 @@ import secrets
 from dataclasses import replace
 from pathlib import Path
 
+from dlio_bench.datagen.dataset import store_of
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.code import code_digest
@@ -51,6 +52,7 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
             nodes=nodes,
             virtual=virtual,
             dataset=str(folder),
+            store=store_of(folder) or "",
             dataset_digest="",
             code_digest=code,
             view=request.workload.view,
@@ -65,7 +67,7 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
             node_memory=options.memory_per_node or (memory // nodes if virtual else memory),
             sync=options.sync or ("step" if inference is None and not demanded else "none"),
             step_seconds=request.step_seconds(size.batch),
-            threads=options.threads or _threads(options, nodes * per_node if virtual else per_node),
+            threads=options.threads or _threads(options, folder, nodes * per_node if virtual else per_node),
             most_threads=options.threads or defaults.MOST_THREADS,
             # samples of varying length make batches larger than the mean: room for half as much again
             staging_bytes=options.staging or max(defaults.STAGING_BYTES, int(3 * request.view_bytes * size.batch)),
@@ -118,9 +120,10 @@ def _trials(request: Request, size: TrialSize) -> int:
     return defaults.TRIALS if seconds <= defaults.MOST_SECONDS else defaults.FEW_TRIALS
 
 
-def _threads(options: Options, ranks_on_host: int) -> int:
-    """`reading_threads`, but threads that wait for an emulated file system need no core."""
-    return POOL_THREADS if options.emulate_pfs is not None else reading_threads(ranks_on_host)
+def _threads(options: Options, folder: Path, ranks_on_host: int) -> int:
+    """`reading_threads`, but threads that wait for an emulated file system or an object store need no core."""
+    waiting = options.emulate_pfs is not None or store_of(folder) is not None
+    return POOL_THREADS if waiting else reading_threads(ranks_on_host)
 
 
 def _require_memory(job: Job) -> None:

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 from dlio_bench.benchmarks.tensors import require_tensorflow
 from dlio_bench.benchmarks.workload import Workload
+from dlio_bench.datagen.dataset import store_of
 from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.plan.model_parallel import require_readable
 from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, OWN, REDRAWN, STREAM, TORCH, WEBDATASET, Policy
 from dlio_bench.harness.plan.shape import JOB, KEEP, LASTS, SHARDS
@@ -46,6 +48,9 @@ def require_readers(options: Options, workload: Workload, rows: Sequence[Policy]
         )
     if options.io == DIRECT:
         _require_direct(options, rows)
+    url = None if options.data is None else store_of(options.data)
+    if url is not None:
+        _require_ranges(options, rows, url)
     pfs = options.emulate_pfs
     if pfs is not None and options.cache == "warm" and not pfs.cache_bytes:
         raise UsageError(
@@ -65,7 +70,7 @@ def require_readers(options: Options, workload: Workload, rows: Sequence[Policy]
         require_torch(needing[0])
     if needing := [row.name for row in rows if row.delivery == WEBDATASET]:
         require_webdataset(needing[0])
-    if pfs is not None and (reason := available()):
+    if pfs is not None and url is None and (reason := available()):
         raise EnvironmentFailure(f"A parallel file system cannot be emulated here. {reason}")
 
 
@@ -86,6 +91,39 @@ def _require_direct(options: Options, rows: Sequence[Policy]) -> None:
             "--io direct: the emulated file system has no page cache to pass: each of its reads already asks it, or "
             "the client cache that --emulate-pfs cache=SIZE gives it. Use --io buffered, and leave cache= out for "
             "reads that no cache serves."
+        )
+
+
+def _require_ranges(options: Options, rows: Sequence[Policy], url: str) -> None:
+    """UsageError for what cannot read ranges of objects in a store."""
+    if theirs := [row.name for row in rows if row.delivery not in (ON_DEMAND, AHEAD)]:
+        raise UsageError(
+            f"--data {url}: reader '{theirs[0]}' reads files, through its framework or in producers of streams, and "
+            "an object store has none. Use another reader, such as prefetch or naive, or copy the dataset to a folder."
+        )
+    if options.io == DIRECT:
+        raise UsageError(
+            f"--io direct: {url} is in an object store, of which this machine has no page cache. Leave it out."
+        )
+    if options.cache == "warm":
+        raise UsageError(
+            f"--cache warm: {url} is in an object store, of which this machine has no page cache to warm. Use --cache "
+            "cold, and --tiers for samples that nodes keep in memory."
+        )
+    if options.emulate_pfs is not None and options.emulate_pfs.cache_bytes:
+        raise UsageError(
+            f"--emulate-pfs cache=SIZE is a client cache, and clients of an object store, as of {url}, have none. "
+            "Leave cache= out."
+        )
+    if options.emulate_pfs is not None and allocation.nodes() is not None:
+        raise UsageError(
+            f"--emulate-pfs holds requests to {url} up by links that processes of one machine share, and this is an "
+            "allocation of several. Run outside of it, or leave it out."
+        )
+    if options.predict:
+        raise UsageError(
+            f"--predict measures and models file systems, and {url} is in an object store, which is not modelled. "
+            "Leave it out."
         )
 
 

@@ -156,7 +156,7 @@ def _damaged_decoded(batch: Batch, sample_view: SampleView) -> list[str]:
     ids = batch.ids.tolist()
     for i, expected in enumerate(decode.each(ids, parts)):
         if not np.array_equal(batch.sample(i), expected):
-            lines.append(f"{dataset.path(int(files[i]))}: sample {ids[i]}: what was delivered is not its decoding")
+            lines.append(f"{dataset.name(int(files[i]))}: sample {ids[i]}: what was delivered is not its decoding")
     return lines
 
 
@@ -167,14 +167,14 @@ def _damaged_fields(batch: Batch, dataset: Dataset, view: Sequence[str]) -> list
     for i, sample in enumerate(batch.ids.tolist()):
         content, at = batch.sample(i), 0
         if content.nbytes != delivered[i].sum():
-            lines.append(f"{dataset.path(int(files[i]))}: sample {sample}: {content.nbytes} bytes were delivered")
+            lines.append(f"{dataset.name(int(files[i]))}: sample {sample}: {content.nbytes} bytes were delivered")
             continue
         for j, name in enumerate(view):
             end = at + int(delivered[i, j])
             crc = crc32c.crc32c(content[at:end])
             if crc != expected[i, j]:
-                path = dataset.path(int(files[i]))
-                lines.append(f"{path}: sample {sample}, field {name}: CRC32C {crc:08x}, generated {expected[i, j]:08x}")
+                file = dataset.name(int(files[i]))
+                lines.append(f"{file}: sample {sample}, field {name}: CRC32C {crc:08x}, generated {expected[i, j]:08x}")
             at = end
     return lines
 

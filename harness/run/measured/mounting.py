@@ -5,8 +5,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from dlio_bench.datagen import objects
 from dlio_bench.harness.cluster.comm import Comm, together
 from dlio_bench.harness.run.asked.job import Job
+from dlio_bench.harness.storage.pfs import pace
 from dlio_bench.harness.storage.pfs.emulation import mounted
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 
@@ -15,11 +17,19 @@ from dlio_bench.harness.storage.pfs.spec import PfsSpec
 def mounts(job: Job, comm: Comm) -> Iterator[Job]:
     """The job as this rank has it: with the mounts of all hosts, and the counters of its own.
 
-    As given where nothing is emulated, or where the command has made the mounts of nodes that share its machine. All
-    ranks call this together, and leave it together. EnvironmentFailure where nothing can be mounted.
+    Of an object store nothing is mounted: its requests are held up. As given where nothing is emulated, or where the
+    command has made the mounts of nodes that share its machine. All ranks call this together, and leave it together.
+    EnvironmentFailure where nothing can be mounted.
     """
-    if job.pfs is None or job.mounts:
+    if job.pfs is None or (job.mounts and not job.store):
         yield job
+        return
+    if job.store:
+        store, node = objects.open_store(job.store), comm.rank // job.ranks_per_node
+        with pace.opened(job.pfs, job.mounts[node], job.board) as slow:
+            store.pace = slow.request
+            yield job
+            store.pace = None
         return
     spec, first = share(job.pfs, job.nodes), comm.rank % job.ranks_per_node == 0
     with ExitStack() as stack:

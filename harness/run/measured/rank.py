@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from dlio_bench.batches import Ids
 from dlio_bench.benchmarks.pipeline import Decode, Pipeline
 from dlio_bench.benchmarks.registry import find
+from dlio_bench.datagen import objects
 from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import clocks, interfaces
@@ -44,7 +45,7 @@ from dlio_bench.harness.storage.direct import DIRECT, alignment_of
 from dlio_bench.harness.streams.crew import Crew
 from dlio_bench.harness.training.compute import fine_timers
 from dlio_bench.reports import types
-from dlio_bench.reports.environment import NodeRoom
+from dlio_bench.reports.environment import Host, Mount, NodeRoom
 from dlio_bench.reports.timeline import SPANS_NAME
 
 # A trainer that wakes up may wait this long for the interpreter while a reader thread has it (Python's default: 5 ms).
@@ -198,7 +199,7 @@ def _describe(
 ) -> None:
     """Have rank 0 write what is known of the hosts before anything is timed. idle: bytes that this rank holds."""
     hosts = comm.gather(host_name()) or []
-    described = comm.gather(describe_host(dataset.folder, comm.cores.host) if comm.host_rank == 0 else None)
+    described = comm.gather(_host(dataset, comm) if comm.host_rank == 0 else None)
     cores = comm.gather((comm.cores.rank, comm.cores.bound)) or []
     memory, ahead = comm.gather(idle), clocks.offsets(comm)
     serves = comm.size > 1 and any(row.rule.keeps_samples for row in job.readers.values())
@@ -220,6 +221,14 @@ def _describe(
             bound_processors=min((bound for _, bound in cores if bound is not None), default=None),
         )
         documents.save(of_job, folder / MEASURED_FILE)
+
+
+def _host(dataset: Dataset, comm: Comm) -> Host:
+    """This machine; an object store, where it has the data, stands in the place of their file system."""
+    host = describe_host(dataset.folder, comm.cores.host)
+    if dataset.store is None:
+        return host
+    return replace(host, mount=Mount(dataset.store, "object store", objects.endpoint(), []), stripe=None)
 
 
 def _equal_steps(row: Policy, steps: int, trials: list[TrialTimes], comm: Comm) -> tuple[int, list[TrialTimes]]:

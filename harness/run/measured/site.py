@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from dlio_bench.datagen import objects
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import VALIDATION
 from dlio_bench.harness.cluster.comm import Comm
@@ -20,6 +21,7 @@ from dlio_bench.harness.storage.pfs.board import Board
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 from dlio_bench.harness.streams.crew import Crew
 
+BEYOND = "an object store has no page cache on this machine; caches of its own cannot be seen"
 KEPT_WARM = 0.5  # of the machine's memory: smaller datasets stay in memory below an emulated file system
 
 
@@ -63,7 +65,7 @@ class Site:
         )
         part = dataset.part(VALIDATION) if job.validation else None
         files = (*range(len(files_of(job, dataset))), *(() if part is None else part.files))
-        if job.pfs is None:
+        if job.pfs is None or job.store:
             return cls(context, dataset, dataset, None, None, files, direct=job.io == DIRECT)
         seen = replace(dataset, folder=Path(job.mounts[node]))
         return cls(context, seen, dataset, job.pfs, Board.open(Path(job.board)), files)
@@ -84,6 +86,8 @@ class Site:
                 return Delivered(0, 0)
             counters = self.board.counters(self._row)
             return Delivered(counters.pfs_bytes, counters.cache_bytes)
+        if self.dataset.store is not None:
+            return Delivered(objects.delivered_bytes(), None)
         # network file systems count no device reads, and a zero would look like a cache hit
         return Delivered(device_bytes(processes) if cache_beyond(self.dataset.folder) is None else None, None)
 
@@ -98,6 +102,9 @@ class Site:
         return residency
 
     def _page_cache(self, comm: Comm, mode: str) -> cache.Residency:
+        if self.dataset.store is not None:
+            entries = [self.dataset.manifest.files[file] for file in self.files[comm.host_rank :: comm.host_size]]
+            return cache.Residency(sum(entry.bytes for entry in entries), 0, attestable=True, note=BEYOND)
         share = self._paths(self.dataset)[comm.host_rank :: comm.host_size]
         if self.direct and mode.startswith("cold"):
             return cache.passed(share)

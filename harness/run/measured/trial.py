@@ -357,7 +357,7 @@ class Trial:
         if isinstance(reader, Streamed):  # other processes have read
             by_epoch = [_published(reader, epoch) for epoch in epochs]
             times.cpu_seconds += sum(closing.cpu_seconds for closing in reader.published)
-        if self._copies and not self._site.emulated:
+        if self._copies and not self._site.emulated and self._site.dataset.store is None:
             by_epoch = [replace(delivery, device=None) for delivery in by_epoch]
         times.delivered += by_epoch
         times.enclosing_seconds.append(elapsed.enclosing)

@@ -85,7 +85,7 @@ def build(
         workload=Named(workload.name, workload.title),
         dataset=Data(
             digest=setting.dataset.digest,
-            folder=str(setting.dataset.folder),
+            folder=setting.dataset.home,
             variant=manifest.variant,
             fill=manifest.fill,
             seed=manifest.seed,

@@ -10,6 +10,7 @@ from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.measured.documents import Verified
 from dlio_bench.harness.storage.cache import LEAST_WARM, MOST_RESIDENT
 from dlio_bench.harness.storage.direct import COLD_SAYS, DIRECT
+from dlio_bench.harness.storage.object_reads import COLD_SAYS as OBJECTS_COLD
 from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.trials import Trial
 from dlio_bench.reports.types import Check, Passes
@@ -76,7 +77,8 @@ def checks(
     if job.infer is not None:
         results.append(_inferred_check(count, trials))
     if job.cache.startswith("cold"):
-        results.append(_direct_check(timed) if job.io == DIRECT else _cold_check(timed))
+        of_kind = _store_check if job.store else _direct_check if job.io == DIRECT else _cold_check
+        results.append(of_kind(timed))
     if job.cache == "warm":
         results.append(_warm_check(timed))
     if job.step_seconds > 0:
@@ -186,6 +188,20 @@ def _direct_check(timed: Sequence[Trial]) -> Check:
         return Check("cold cache", True, expected, f"{COLD_SAYS}; what the device delivered is not known")
     share = sum(size or 0 for size in device) / requested
     found = f"{COLD_SAYS}: the device delivered {format_percent(share, 1)} of the bytes requested"
+    return Check("cold cache", share >= 1 - MOST_RESIDENT, expected, found)
+
+
+def _store_check(timed: Sequence[Trial]) -> Check:
+    """An object store is not in this machine's page cache, so that its network delivers, and counts, what is read."""
+    expected = "reads from an object store, which no page cache of this machine has: it delivers what is requested"
+    requested = sum(trial.bytes_requested for trial in timed)
+    if not requested:
+        return Check("cold cache", True, expected, f"{OBJECTS_COLD}; no byte was requested")
+    share = sum(trial.bytes_device or 0 for trial in timed) / requested
+    found = (
+        f"{OBJECTS_COLD}: the store delivered {format_percent(share, 1)} of the bytes requested; caches of its own "
+        "cannot be seen"
+    )
     return Check("cold cache", share >= 1 - MOST_RESIDENT, expected, found)
 
 

@@ -52,7 +52,8 @@ def describe(request: Request, source: Source, size: TrialSize, job: Job, argv: 
             "dataset",
             f"{source.samples} samples, {format_bytes(source.stored_bytes)}{'' if source.exists else ', to be made'}",
         ),
-        ("folder", job.dataset),
+        ("store", f"{job.store}, an object store: ranges of its objects are requested" if job.store else ""),
+        ("folder", f"{job.dataset} (tables alone)" if job.store else job.dataset),
         ("sample", f"{format_bytes(request.view_bytes)} delivered: {', '.join(job.view)}"),
         ("scale", f"{plural(job.nodes, 'node')} x {plural(job.ranks_per_node, 'rank')}{virtual}{origin}"),
         (
@@ -84,7 +85,7 @@ def describe(request: Request, source: Source, size: TrialSize, job: Job, argv: 
         ("shard", f"job: all {job.ranks} ranks read the whole dataset in one order" if job.copies > 1 else ""),
         ("decode", "as the application decodes its samples" if job.decode else ""),
         ("CRC32C", "of every delivered field, in the reader's threads" if job.check_crc else ""),
-        ("PFS", f"emulated: {describe_pfs(job.pfs)}" if job.pfs else ""),
+        ("slow store" if job.store else "PFS", f"emulated: {describe_pfs(job.pfs)}" if job.pfs else ""),
         ("trace", _trace(job) if SPANS in job.trace else ""),
         ("prediction", f"written before the ranks start, {system}" if request.options.predict else ""),
         ("launcher", shlex.join(argv) or "none: one rank, in this process"),

@@ -1,0 +1,74 @@
+"""An emulated slow object store: what each request for a range costs a node, waited for in the process that asks.
+
+The links, latencies and waits are those of an emulated file system (`node`), of which a store has no client cache. A
+request opens its object anew, so that each takes the latency of an open, and that of its started MiB.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from dlio_bench.harness.machine.temp_folders import temp_folder
+from dlio_bench.harness.storage.pfs.bucket import SLACK, SharedBucket
+from dlio_bench.harness.storage.pfs.emulation import FOLDER
+from dlio_bench.harness.storage.pfs.node import REQUEST
+from dlio_bench.harness.storage.pfs.spec import PfsSpec
+
+SHARED = "bucket"
+
+
+class Pace:
+    """Holds requests of one process up. Threads share it; the links' files are shared by the processes of a machine."""
+
+    def __init__(
+        self,
+        spec: PfsSpec,
+        node: SharedBucket,
+        shared: SharedBucket,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._spec, self._node, self._shared = spec, node, shared
+        self._clock, self._sleep = clock, sleep
+        self._late = threading.local()  # seconds that a thread's last wait took too long
+
+    @contextmanager
+    def request(self, count: int) -> Iterator[None]:
+        """Around a request for `count` bytes, which is made meanwhile: it takes the emulated time, or its own."""
+        now, spec = self._clock(), self._spec
+        credit = getattr(self._late, "seconds", 0.0)
+        link = self._node.reserve(count, now, credit)
+        if link.start > now:
+            self._sleep(link.start - now)
+            now = self._clock()
+            credit = now - link.start
+        network = self._shared.reserve(count, now, min(credit, SLACK))
+        due = max(now, link.end, network.end) + spec.open_seconds + -(-count // REQUEST) * spec.request_seconds
+        yield
+        if (left := due - self._clock()) > 0:
+            self._sleep(left)
+            self._late.seconds = self._clock() - due
+        else:
+            self._late.seconds = 0.0
+
+
+@contextmanager
+def links(nodes: int) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Files of the links of virtual nodes, and of the link that they share, for as long as a job runs."""
+    with temp_folder(FOLDER) as folder:
+        own = tuple(str(folder / f"link-{node}") for node in range(nodes))
+        for path in (*own, str(folder / SHARED)):
+            SharedBucket.create(Path(path))
+        yield own, str(folder / SHARED)
+
+
+@contextmanager
+def opened(spec: PfsSpec, node: str, shared: str) -> Iterator[Pace]:
+    """The pace of a rank of a node, by the files of `links`. EnvironmentFailure where they are gone."""
+    with ExitStack() as stack:
+        buckets = [SharedBucket(Path(node), spec.per_node), SharedBucket(Path(shared), spec.bandwidth)]
+        for bucket in buckets:
+            stack.callback(bucket.close)
+        yield Pace(spec, *buckets)
