@@ -63,7 +63,7 @@ class Trial(Struct, frozen=True, kw_only=True):
     @property
     def seconds(self) -> float:
         """Of all timed writes and reads."""
-        return sum(timed.seconds for timed in (*self.writes, *self.reads))
+        return sum(write.seconds for write in self.writes) + sum(read.seconds for read in self.reads)
 
 
 def _rates(kind: str, verb: str) -> tuple[Quantity, ...]:

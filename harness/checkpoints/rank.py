@@ -52,10 +52,7 @@ class Rank:
             reads.append(self._read(step))
         for step in steps:
             self._say(tell, "compare", number, step - first)
-            folder = self._place / sets.name(step)
-            compared += sum(
-                together(self._comm, lambda at=folder, of=step: self._hands.compare(at, self._theirs, of))
-            )  # fmt: skip
+            compared += self._compare(step)
         together(self._comm, lambda: self._remove(steps))
         return {"writes": writes, "reads": reads, "compared_bytes": compared, **caches}
 
@@ -105,8 +102,9 @@ class Rank:
         comm = self._comm
         files = {name: [folder / file for folder in folders for file in dict.fromkeys(part.file for _, part in parts)]
                  for name, parts in (("mine", self._mine), ("theirs", self._theirs))}  # fmt: skip
-        for paths in files.values():  # the writer's pages are dirty without fsync, and the reader's may be old
-            together(comm, lambda paths=paths: cache.drop(paths))
+        # the writer's pages are dirty without fsync, and the reader's may be old
+        together(comm, lambda: cache.drop(files["mine"]))
+        together(comm, lambda: cache.drop(files["theirs"]))
         left = together(comm, lambda: cache.residency(files["theirs"]))
         return {
             "resident_share": furthest_share(COLD, list(zip(comm.allgather(host_name()), left, strict=True))),
@@ -123,6 +121,11 @@ class Rank:
         began = time.perf_counter()
         ranks = together(comm, lambda: self._hands.read(folder, self._theirs, step))
         return {"seconds": max(comm.allgather(time.perf_counter() - began)), "rank_seconds": ranks}
+
+    def _compare(self, step: int) -> int:
+        """Bytes of a checkpoint that are as written; DataError where one is not."""
+        folder = self._place / sets.name(step)
+        return sum(together(self._comm, lambda: self._hands.compare(folder, self._theirs, step)))
 
     def _remove(self, steps: range) -> None:
         for step in steps if self._comm.rank == 0 else ():

@@ -109,6 +109,6 @@ def explained(path: Path, done: str) -> Iterator[None]:
     except OSError as error:
         free = free_bytes(path.parent)
         raise EnvironmentFailure(
-            f"The checkpoint's {path} cannot be {done}: {error.strerror or error}"
+            f"{path}, of a checkpoint, cannot be {done}: {error.strerror or error}"
             f"{f' ({format_bytes(free)} free there)' if free is not None else ''}. {remedy(error)}."
         ) from error
