@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 
 from dlio_bench.reports import checkpoint_text
-from dlio_bench.reports.checkpoint import Document
+from dlio_bench.reports.checkpoint_types import Document
 from dlio_bench.reports.drawing import Figure, axis, compact, layout
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.marks import gravest_first

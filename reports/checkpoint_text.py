@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from dlio_bench.reports.checkpoint import AWAITED, NO_FSYNC, Document
 from dlio_bench.reports.checkpoint_metrics import CHECKPOINT_METRICS, per_trial
+from dlio_bench.reports.checkpoint_types import AWAITED, NO_FSYNC, Document
 from dlio_bench.reports.formatting import format_share, format_time, interval, number, plural
 from dlio_bench.reports.marks import gravest_first
 from dlio_bench.units import format_bytes

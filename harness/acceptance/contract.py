@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench import documents
-from dlio_bench.benchmarks import registry
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.acceptance.lacking import lacking
 from dlio_bench.harness.acceptance.outlook import Foreseen
 from dlio_bench.harness.acceptance.plan import Plan
-from dlio_bench.harness.plan.policies import ALIASES, POLICIES
-from dlio_bench.reports import limits
+from dlio_bench.harness.checkpoints import limited
 from dlio_bench.reports.limits import Limits
 
 NAME = "limits.toml"
@@ -42,7 +40,7 @@ def limits_of(plan: Plan, path: Path) -> tuple[Limits, bytes]:
 
 
 def _loaded(path: Path) -> Limits:
-    return limits.load(path, list(registry.WORKLOADS), [*POLICIES, *ALIASES])
+    return limited.load(path)
 
 
 def require_answerable(plan: Plan, path: Path, asked: Limits, runs: Sequence[Foreseen]) -> None:

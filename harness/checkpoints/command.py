@@ -37,6 +37,7 @@ from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.refusals import require_at_least, unknown
 from dlio_bench.reports import checkpoint as report
 from dlio_bench.reports import checkpoint_html, checkpoint_text, judge
+from dlio_bench.reports.checkpoint_types import FEW_TRIALS, FRACTION, NO_FSYNC, SCHEMA, Document
 from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.typed import convert, to_json
 from dlio_bench.units import format_bytes
@@ -194,12 +195,12 @@ def fsyncs(job: Job) -> int:
     return len({(part.rank, part.file) for part in job.parts}) + sets.OF_COMMIT if job.fsync else 0
 
 
-def _document(options: Options, model: CheckpointModel, job: Job, measured: dict[str, Any]) -> report.Document:
-    marks = [*([VIRTUAL_NODES] if job.virtual else []), *([report.FRACTION] if job.fraction < 1 else [])]
-    marks += [*([] if job.fsync else [report.NO_FSYNC])]
-    marks += [report.FEW_TRIALS] if job.trials < defaults.TRIALS else []
+def _document(options: Options, model: CheckpointModel, job: Job, measured: dict[str, Any]) -> Document:
+    marks = [*([VIRTUAL_NODES] if job.virtual else []), *([FRACTION] if job.fraction < 1 else [])]
+    marks += [*([] if job.fsync else [NO_FSYNC])]
+    marks += [FEW_TRIALS] if job.trials < defaults.TRIALS else []
     content = {
-        "schema": report.SCHEMA,
+        "schema": SCHEMA,
         "kind": "checkpoint",
         "workload": options.model,
         "model": {
@@ -220,7 +221,7 @@ def _document(options: Options, model: CheckpointModel, job: Job, measured: dict
         )},
         **measured,
     }  # fmt: skip
-    return convert(content, report.Document)
+    return convert(content, Document)
 
 
 def _foreseen(job: Job, start: Launch, free: int | None) -> dict[str, Any]:
