@@ -10,6 +10,7 @@ from typing import Any
 
 from dlio_bench import __version__
 from dlio_bench.benchmarks.published_models.models import (
+    MODELS,
     SUBSET,
     SUBSET_CHECKPOINTS,
     SUBSET_RANKS,
@@ -72,9 +73,8 @@ class Options:
 
 def checkpoint(options: Options) -> int:
     """The whole command: 0 when all was measured, 3 where the result is INVALID. Raises BenchError."""
-    model = find(options.model)
-    _require(options)
-    job = _job(options, model)
+    job = job_of(options)
+    model = MODELS[job.model]
     start = _start(job, Path("JOB"), options.launcher)  # what cannot be launched is refused before anything is made
     free = free_bytes(existing(options.folder))
     if options.dry_run:
@@ -115,8 +115,10 @@ def _require(options: Options) -> None:
         raise UsageError(f"--seed {options.seed}: write a number from 0 to {SEED_LIMIT - 1}.")
 
 
-def _job(options: Options, model: CheckpointModel) -> Job:
-    """UsageError for a scale that the model or the allocation does not allow."""
+def job_of(options: Options) -> Job:
+    """What is asked for. UsageError for what is out of range, or a scale that model or allocation do not allow."""
+    model = find(options.model)
+    _require(options)
     given = allocation.find(os.environ)
     allocation.require(given, options.nodes)
     subset = options.model == SUBSET
