@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from dlio_bench.harness.checkpoints import sets
-from dlio_bench.reports import checkpoint
+from dlio_bench.reports import checkpoint, timeline
+from dlio_bench.reports.result import load as load_result
 from tests.mpi.conftest import Mount, complaint, dlio, start
 from tests.processes import DLIO, PATIENCE, descendants, gone, ranks_of, until
 
@@ -75,7 +76,33 @@ def test_disks_that_are_full_are_told_before_and_while_writing(cache: Path, tmp_
     assert not list(small.iterdir())
     few = mount("size=64m,nr_inodes=6")  # the bytes are there, and the fifth file is not
     done = dlio(cache, tmp_path, *SMALL, "--folder", str(few), status=4)
-    assert re.search(r"global_epoch1_step1.part/zero_pp_rank_\d_mp_rank_0_\w+.pt, of a checkpoint, cannot be written: No space left",
-                     complaint(done))  # fmt: skip
+    refused = r"step1.part/zero_pp_rank_\d_mp_rank_0_\w+.pt, of a checkpoint, cannot be written: No space left"
+    assert re.search(refused, complaint(done))
     assert not list(few.iterdir())
     assert not (tmp_path / "out" / "result.json").exists()
+
+
+def test_a_run_writes_checkpoints_beside_its_input_and_tells_them_from_stall(cache: Path, tmp_path: Path) -> None:
+    load = tmp_path / "load"
+    load.mkdir()
+    words = ("run", "cdb", "--tiny", "--ranks-per-node", "2", "--compute", "emulate:1ms", "--reader", "naive")
+    words += ("--steps", "5", "--epochs", "1", "--trials", "2", "--warmup-trials", "0", "--trace", "spans")
+    words += ("--checkpoint-load", "llama3-8b", "--checkpoint-load-every", "2", "--checkpoint-load-fraction", "0.001%")
+    dlio(cache, tmp_path, *words, "--checkpoint-load-dir", "load", "--out", "out")
+    [file] = (tmp_path / "out").rglob("result.json")
+    result, steps = load_result(file)
+    assert result.class_ == "EXPLORE"
+    for trial in result.measured:
+        written = trial.checkpoint_load
+        assert written is not None
+        assert len(written.seconds) == 2
+        assert written.fsyncs == 2 * 2 * 2  # checkpoints, ranks, files of each
+        assert written.compared_bytes == written.bytes == pytest.approx(112.42e9 * 1e-5, rel=1e-2)
+        told = steps["checkpoint"][trial.trial].max(axis=0)  # the phase, [ranks, steps], encloses what was written
+        assert (told[[1, 3]] >= written.seconds).all()
+    assert result.value("share_checkpoint") > 0
+    assert result.value("stall_share") + result.value("share_checkpoint") < 1
+    assert not list(load.iterdir())
+    spans = timeline.load(file.parent)
+    assert len(spans.part(spans.of("checkpoint write")).start) == 2 * 2 * 2
+    assert "checkpoints of" in dlio(cache, tmp_path, "show", "out").stdout.replace("\n", " ")
