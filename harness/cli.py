@@ -17,6 +17,7 @@ from dlio_bench.harness.acceptance import arguments as acceptance
 from dlio_bench.harness.bench_readers import arguments as bench_readers
 from dlio_bench.harness.calibration import arguments as calibration
 from dlio_bench.harness.capacity import arguments as feeding
+from dlio_bench.harness.checkpoints import arguments as checkpoints
 from dlio_bench.harness.cluster import life, stacks, walltime, watch
 from dlio_bench.harness.cluster.variables import STARTED
 from dlio_bench.harness.coupling import arguments as coupling
@@ -36,7 +37,7 @@ from dlio_bench.harness.tracing.command import run_trace
 from dlio_bench.units import format_seconds
 from dlio_bench.wrapping import printable
 
-LAUNCHING = ("run", "generate", "storage", "bench-readers", "calibrate", "couple")  # ranks
+LAUNCHING = ("run", "generate", "storage", "bench-readers", "calibrate", "couple", "checkpoint")  # ranks
 JOINING = ("run", "generate", "storage", "calibrate")  # may take processes that are there for their ranks
 IN_PARTS = ("run", "capacity", "accept")  # start no part that cannot be over in time
 STARTING = (*LAUNCHING, "capacity", "accept")  # also those that start commands which launch ranks
@@ -62,6 +63,7 @@ def parser() -> Parser:
     calibration.add_calibrate(commands)
     feeding.add_capacity(commands)
     coupling.add_couple(commands)
+    checkpoints.add_checkpoint(commands)
     simulator.add_simulate(commands)
     acceptance.add_accept(commands)
     job_script.add_sbatch(commands)
@@ -136,6 +138,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "calibrate": calibration.run_calibrate,
     "capacity": feeding.run_capacity,
     "couple": coupling.run_couple,
+    "checkpoint": checkpoints.run_checkpoint,
     "simulate": simulator.run_simulate,
     "accept": acceptance.run_accept,
     "sbatch": job_script.run_sbatch,
@@ -160,6 +163,7 @@ NEED_LESS = {  # command -> options that need less memory
     "bench-readers": "a smaller --size, or fewer --ranks or --threads",
     "capacity": "a smaller --batch, --staging or --max-data, or fewer --ranks-per-node",
     "couple": "a smaller --size, or fewer --steps or --consumers",
+    "checkpoint": "fewer --ranks-per-node",
     "simulate": "fewer --nodes or --epochs",
     "accept": "a smaller batch, staging or tiers in the plan, or fewer ranks_per_node",
     "calibrate": "a smaller --batch or --sample-bytes, or fewer --threads or --nodes",

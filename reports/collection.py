@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dlio_bench.errors import DataError, UsageError
+from dlio_bench.reports import checkpoint
+from dlio_bench.reports.checkpoint_types import Document
 from dlio_bench.reports.judgement import Unreadable
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.result import RESULT_NAME, load
@@ -26,24 +28,44 @@ def load_files(paths: Sequence[Path]) -> dict[Path, tuple[Result, Steps]]:
     """As `load_all`, by the file of each result."""
     pairs: dict[Path, tuple[Result, Steps]] = {}
     for path in paths:
-        new = {file: load(file, mark_altered=True) for file in _files(path) if file not in pairs}
+        files = [file for file in _files(path) if not checkpoint.is_checkpoint(file)]
+        if not files:
+            raise UsageError(f"'{path}' holds results of checkpoints alone, which `show`, `report` and `judge` take.")
+        new = {file: load(file, mark_altered=True) for file in files if file not in pairs}
         pairs |= sorted(new.items(), key=lambda item: (item[1][0].created, item[0]))
     return pairs
 
 
-def load_each(paths: Sequence[Path]) -> tuple[list[tuple[Result, Steps]], list[Unreadable]]:
-    """The results as `load_all`, and the files that hold none; these by a name that does not depend on the place."""
+def of_checkpoints(paths: Sequence[Path]) -> dict[Path, Document]:
+    """The results of checkpoints at or below the paths, by their files. DataError where one is not whole."""
+    files = [file for path in paths for file in _files(path) if checkpoint.is_checkpoint(file)]
+    return {file: checkpoint.load(file) for file in files}
+
+
+def has_runs(path: Path) -> bool:
+    """Whether a path names, or has below it, a result of another kind than checkpoints."""
+    return any(not checkpoint.is_checkpoint(file) for file in _files(path))
+
+
+def load_each(paths: Sequence[Path]) -> tuple[list[tuple[Result, Steps]], list[Document], list[Unreadable]]:
+    """The results as `load_all`, those of checkpoints, and the files that hold none; these by a name that does not
+    depend on the place.
+    """
     pairs: dict[Path, tuple[Result, Steps]] = {}
+    documents: dict[Path, Document] = {}
     unreadable: dict[Path, Unreadable] = {}
     for path in paths:
         for file in _files(path):
             try:
-                pairs[file] = load(file, mark_altered=True)
+                if checkpoint.is_checkpoint(file):
+                    documents[file] = checkpoint.load(file)
+                else:
+                    pairs[file] = load(file, mark_altered=True)
             except DataError as error:
                 name = _name(file, path)
                 reason = str(error).replace(f"{file.parent}/", f"{name.parent}/")
                 unreadable[file] = Unreadable(printable(str(name)), printable(reason))
-    return list(pairs.values()), list(unreadable.values())
+    return list(pairs.values()), list(documents.values()), list(unreadable.values())
 
 
 def _name(file: Path, named: Path) -> Path:

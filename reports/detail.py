@@ -21,6 +21,7 @@ SENTENCES = {
     "streams": sentences.streams,
     "models": models.together,
     "training": sentences.training,
+    "checkpoints": sentences.checkpoint_load,
     "inference": sentences.inference,
     "shares": sentences.sharing,
     "validation": sentences.validation,

@@ -97,6 +97,7 @@ def page(pairs: Sequence[tuple[Result, Steps]], judgement: Judgement | None = No
         ],
         sections={
             "Training": sentences.each(labels, results, sentences.training),
+            "Checkpoints": sentences.each(labels, results, sentences.checkpoint_load),
             "Inference": sentences.each(labels, results, sentences.inference),
             "Streams": sentences.each(labels, results, sentences.streams),
             "Who reads what": sentences.each(labels, results, sentences.sharing),

@@ -1,13 +1,16 @@
 """Class, verdict and exit status: of a result by itself, and of results against limits."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from msgspec.structs import replace
 
-from dlio_bench.reports import admission
+from dlio_bench.reports import admission, checkpoint_admission
 from dlio_bench.reports.admission import CONTENT_CHECK, WAS_ALTERED
+from dlio_bench.reports.checkpoint_metrics import CHECKPOINT_METRICS
+from dlio_bench.reports.checkpoint_types import Document
 from dlio_bench.reports.formatting import listed, plural
 from dlio_bench.reports.judgement import Finding, Judged, Judgement, LimitsFile, Reason, Unreadable, Verdict
 from dlio_bench.reports.limits import CEILING_SHARE, SPREAD, Limit, Limits
@@ -90,6 +93,7 @@ def judge(
     limits: Limits,
     unreadable: Sequence[Unreadable] = (),
     *,
+    checkpoints: Sequence[Document] = (),
     partial: bool = False,
 ) -> Judgement:
     """Judge results, each against every limit that covers it. The order of the arguments does not matter.
@@ -98,7 +102,10 @@ def judge(
     not count (a run measures a part of what a contract names); else they make it INVALID.
     """
     once = {(result.digest, ALTERED in result.marks): (result, steps) for result, steps in pairs}
-    results = sorted((_judged(result, steps, limits) for result, steps in once.values()), key=_order)
+    judged_runs = [_judged(_of_run(result, steps, limits), limits) for result, steps in once.values()]
+    written = {document.digest: document for document in checkpoints}
+    judged_checkpoints = [_judged(_of_checkpoints(document, limits), limits) for document in written.values()]
+    results = sorted([*judged_runs, *judged_checkpoints], key=_order)
     covered = {(finding.table, finding.metric, finding.side) for judged in results for finding in judged.findings}
     missing = [
         _missing(limit, chosen=not partial)
@@ -151,40 +158,101 @@ def _reasons(results: Sequence[Judged], missing: Sequence[Finding], unreadable: 
         yield f"{_name(judged)} has {places.count(_place(judged))} results: each must hold every limit"
 
 
-def _judged(result: Result, steps: Steps, limits: Limits) -> Judged:
-    scale = f"{result.plan.nodes}x{result.plan.ranks_per_node}"
-    names = [name for name in (result.policy.alias, result.policy.name) if name is not None]
-    covering = [limit for limit in limits.limits if limit.covers(result.workload.name, names, scale)]
-    findings = [_finding(limit, result, names[0], scale) for limit in covering]
+@dataclass(frozen=True)
+class _Subject:
+    """What is judged. names: those that limits may call its reader, or layout, by. metric: of a name that has a limit.
+
+    has: whether it has a metric of that name at all; seconds: of all its timed trials.
+    """
+
+    workload: str
+    names: list[str]
+    scale: str
+    digest: str
+    created: str
+    hosts: list[str]
+    trials: int
+    seconds: float
+    marks: list[str]
+    reasons: list[Reason]
+    has: Callable[[str], bool]
+    metric: Callable[[str], Metric]
+
+
+def _of_run(result: Result, steps: Steps, limits: Limits) -> _Subject:
+    return _Subject(
+        workload=result.workload.name,
+        names=[name for name in (result.policy.alias, result.policy.name) if name is not None],
+        scale=f"{result.plan.nodes}x{result.plan.ranks_per_node}",
+        digest=result.digest,
+        created=result.created,
+        hosts=result.environment.rank_hosts,
+        trials=len(result.measured),
+        seconds=sum(trial.elapsed_seconds for trial in result.measured),
+        marks=result.marks,
+        reasons=admission.reasons(result, steps, limits.settings),
+        has=lambda name: name not in CHECKPOINT_METRICS,
+        metric=lambda name: measured(result, name),
+    )
+
+
+def _of_checkpoints(document: Document, limits: Limits) -> _Subject:
+    seconds = [trial.seconds for trial in document.trials]
+
+    def metric(name: str) -> Metric:
+        return Metric(spread(np.array(seconds)), "share", None) if name == SPREAD else document.metrics[name]
+
+    return _Subject(
+        workload=document.workload,
+        names=[document.layout],
+        scale=document.scale,
+        digest=document.digest,
+        created=document.created,
+        hosts=document.rank_hosts,
+        trials=len(document.trials),
+        seconds=sum(seconds),
+        marks=document.marks,
+        reasons=checkpoint_admission.reasons(document, limits.settings),
+        has=lambda name: name in CHECKPOINT_METRICS or name == SPREAD,
+        metric=metric,
+    )
+
+
+def _judged(subject: _Subject, limits: Limits) -> Judged:
+    covering = [
+        limit
+        for limit in limits.limits
+        if subject.has(limit.metric) and limit.covers(subject.workload, subject.names, subject.scale)
+    ]
+    findings = [_finding(limit, subject) for limit in covering]
     findings.sort(key=lambda finding: (finding.metric, finding.side, finding.table))
-    reasons = admission.reasons(result, steps, limits.settings)
-    reasons += [
+    reasons = subject.reasons + [
         Reason("metrics", f"{finding.metric} has no {'interval' if finding.median is not None else 'value'} in it")
         for finding in findings
-        if finding.found is None and (finding.median is None or len(result.measured) >= limits.settings.trials)
+        if finding.found is None and (finding.median is None or subject.trials >= limits.settings.trials)
     ]
     reasons = [Reason(printable(reason.rule), printable(reason.text)) for reason in reasons]
     if reasons:
         findings = [replace(finding, ok=None, reason="its result may not be used") for finding in findings]
-    capped = capping(result.marks, limits.settings.allow_marks)
+    capped = capping(subject.marks, limits.settings.allow_marks)
     verdict: Verdict = "pass" if findings else "none"
     status = PASS
     if reasons:
         status = CONTENT_FAILED if all(reason.rule == CONTENT_CHECK for reason in reasons) else INVALID
         # of an altered file nobody knows what limits are for it
-        verdict = "invalid" if findings or ALTERED in result.marks else "none"
+        verdict = "invalid" if findings or ALTERED in subject.marks else "none"
     elif not all(finding.ok for finding in findings):
         status, verdict = LIMIT_MISSED, "fail"
     return Judged(
-        workload=printable(result.workload.name),
-        reader=printable(names[0]),
-        scale=scale,
-        digest=result.digest,
-        created=printable(result.created),
-        hosts=sorted({printable(host) for host in result.environment.rank_hosts}),
-        trials=len(result.measured),
-        seconds=_rounded(sum(trial.elapsed_seconds for trial in result.measured)),
-        marks=[printable(mark) for mark in result.marks],
+        workload=printable(subject.workload),
+        reader=printable(subject.names[0]),
+        scale=subject.scale,
+        digest=subject.digest,
+        created=printable(subject.created),
+        hosts=sorted({printable(host) for host in subject.hosts}),
+        trials=subject.trials,
+        seconds=_rounded(subject.seconds),
+        marks=[printable(mark) for mark in subject.marks],
         capped=[printable(mark) for mark in capped],
         class_="INVALID" if reasons else "EXPLORE" if capped else "ACCEPTANCE",
         verdict=verdict,
@@ -194,8 +262,8 @@ def _judged(result: Result, steps: Steps, limits: Limits) -> Judged:
     )
 
 
-def _finding(limit: Limit, result: Result, reader: str, scale: str) -> Finding:
-    metric = measured(result, limit.metric)
+def _finding(limit: Limit, subject: _Subject) -> Finding:
+    metric = subject.metric(limit.metric)
     interval = None if metric.ci is None else (_rounded(metric.ci[0]), _rounded(metric.ci[1]))
     median = None if metric.value is None else _rounded(metric.value)
     found = median
@@ -205,8 +273,8 @@ def _finding(limit: Limit, result: Result, reader: str, scale: str) -> Finding:
     ok = None if found is None else found >= bound if limit.side == "at_least" else found <= bound
     return replace(
         _missing(limit, chosen=True),
-        reader=printable(reader),
-        scale=scale,
+        reader=printable(subject.names[0]),
+        scale=subject.scale,
         found=found,
         median=median,
         interval=interval,

@@ -22,6 +22,7 @@ from dlio_bench import documents
 from dlio_bench.counters import BYTES, SECONDS, Quantity
 from dlio_bench.errors import EnvironmentFailure, UsageError, remedy
 from dlio_bench.refusals import did_you_mean, one_of
+from dlio_bench.reports.checkpoint_metrics import CHECKPOINT_METRICS
 from dlio_bench.reports.intervals import MIN_TRIALS
 from dlio_bench.reports.marks import MARKS, TINY
 from dlio_bench.reports.metrics import METRICS, RATE, RATIO, SHARE, TRIALS
@@ -43,7 +44,7 @@ DERIVED = {
         ),
     )
 }  # fmt: skip
-JUDGED: dict[str, Quantity] = METRICS | DERIVED  # whatever may have a limit
+JUDGED: dict[str, Quantity] = METRICS | DERIVED | CHECKPOINT_METRICS  # whatever may have a limit
 STATISTICS = ("median", "ci_low", "ci_high")
 CACHES = ("cold", "cold-epochs", "warm", "as-is")
 FIX = "Name a TOML file of limits (docs/reference/limits.md)"

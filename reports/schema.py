@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from dlio_bench.reports import types
+from dlio_bench.reports.checkpoint_types import Document as Checkpoints
 from dlio_bench.reports.judgement import Judgement
 from dlio_bench.reports.metrics import METRICS
 from dlio_bench.reports.simulation_types import Simulation
@@ -18,6 +19,7 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "storage": Document,
     "simulation": Simulation,
     "judgement": Judgement,
+    "checkpoint": Checkpoints,
 }
 
 

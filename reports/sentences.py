@@ -126,7 +126,9 @@ def shares(results: Sequence[Result]) -> list[str]:
         "share_validation": any(result.plan.validation for result in results),
         "share_convert": any(result.compute.is_network for result in results),
         "share_checkpoint": any(
-            trial.training and trial.training.checkpoints for result in results for trial in result.measured
+            (trial.training and trial.training.checkpoints) or trial.checkpoint_load
+            for result in results
+            for trial in result.measured
         ),
     }
     return [name for name in SHARES if there.get(name, True)]
@@ -148,6 +150,24 @@ def harness(results: Sequence[Result]) -> str | None:
     if not known:
         return None
     return f"harness: {'at most ' if len(known) > 1 else ''}{format_share(max(known))}"
+
+
+def checkpoint_load(result: Result) -> str | None:
+    """The checkpoints of a published size that were written beside the input; None without."""
+    loads = [trial.checkpoint_load for trial in result.measured if trial.checkpoint_load is not None]
+    if not loads:
+        return None
+    last, seconds = loads[-1], [each for load in loads for each in load.seconds]
+    if not seconds:
+        return f"{last.model}: a trial has fewer than {plural(last.every, 'step')}, and none was written"
+    cut = "" if last.fraction == 1 else f" ({100 * last.fraction:.4g} % of the bytes)"
+    mean = sum(seconds) / len(seconds)
+    return (
+        f"{last.model}{cut}: {plural(len(seconds), 'checkpoint')} of {format_bytes(last.bytes)}, one after every "
+        f"{plural(last.every, 'step')}; {format_time(mean)} each on its slowest rank, {format_bytes(last.bytes / mean)}"
+        f"/s; {format_share(last.fsync_share)} of it in fsync, {format_share(last.waited_share)} waiting for bytes to "
+        f"be made; {format_bytes(last.compared_bytes)} of the last one compared and equal"
+    )
 
 
 def training(result: Result) -> str | None:

@@ -60,6 +60,7 @@ def _one(result: Result) -> Iterator[str]:
         for label, sentence in (
             ("models", models.together(result)),
             ("training", sentences.training(result)),
+            ("checkpoints", sentences.checkpoint_load(result)),
             ("inference", sentences.inference(result)),
             ("of the ceiling", sentences.ceiling(result)),
         ):

@@ -76,6 +76,37 @@ class Inference(Struct, frozen=True):
     held_out: dict[str, float] = {}
 
 
+class RankLoad(Struct, frozen=True, kw_only=True):
+    """Checkpoints that a rank wrote beside a training: of each its seconds, of these in fsync and waiting for bytes
+    that were still being made, its bytes, and calls of fsync. compared_bytes: of the last one, by another rank.
+    """
+
+    seconds: list[float] = []
+    synced: list[float] = []
+    waited: list[float] = []
+    bytes: list[int] = []
+    fsyncs: list[int] = []
+    compared_bytes: int = 0
+
+
+class CheckpointLoad(Struct, frozen=True, kw_only=True):
+    """Checkpoints of a published size, written beside the training every so many steps.
+
+    bytes: of one, all ranks. seconds: of each, on its slowest rank. fsync_share, waited_share: of the ranks' time to
+    write. compared_bytes: of the last one, read by other ranks after the clock, and equal.
+    """
+
+    model: str
+    fraction: Annotated[float, Meta(gt=0, le=1)]
+    every: Some
+    bytes: Count
+    seconds: list[Amount]
+    fsyncs: Count
+    fsync_share: Share
+    waited_share: Share
+    compared_bytes: Count
+
+
 class Trial(EpochCost, kw_only=True):
     """One trial over all ranks. Its counters are those of its epochs, added up.
 
@@ -104,3 +135,4 @@ class Trial(EpochCost, kw_only=True):
     rank_batches: list[Count] = field(default_factory=list)
     training: Training | None = None
     inference: Inference | None = None
+    checkpoint_load: CheckpointLoad | None = None

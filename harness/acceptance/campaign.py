@@ -16,7 +16,9 @@ from dlio_bench.harness.ground.folders import FINISHED
 from dlio_bench.harness.ground.subcommands import run_command
 from dlio_bench.harness.run.told.foresight import expected
 from dlio_bench.refusals import one_of
-from dlio_bench.reports import result, storage
+from dlio_bench.reports import checkpoint, result, storage
+from dlio_bench.reports.checkpoint_types import Document
+from dlio_bench.reports.types import Result
 from dlio_bench.units import format_seconds
 
 WORK = "work"  # folder of the part that is not done yet
@@ -30,17 +32,22 @@ def unfinished(part: Part, plan: Plan, folder: Path) -> str | None:
     """
     try:
         if part.kind == "data":
+            assert part.source is not None
             return None if part.source.is_ready() else "not made yet"
         if not (folder / part.product).exists():
             return "not measured yet"
         if part.kind == "storage":
+            assert part.source is not None
             document = storage.load(folder / part.product)
             same = document.folder == str(part.source.folder) and plan.storage is not None
             return None if same else "measured on other files"
-        results = [result.load(path)[0] for path in sorted((folder / part.product).rglob(result.RESULT_NAME))]
+        results: list[Result | Document]
+        if part.kind == "checkpoint":
+            results = [checkpoint.load(folder / part.product)]
+        else:
+            results = [result.load(path)[0] for path in sorted((folder / part.product).rglob(result.RESULT_NAME))]
     except (DataError, UsageError) as error:  # cut short, altered, or of another kind
         return str(error)
-    assert part.run is not None
     expected = [*part.words, "--out", str(Path(WORK) / part.name)]
     for known in results:
         if known.command[1:] != expected:
@@ -50,7 +57,8 @@ def unfinished(part: Part, plan: Plan, folder: Path) -> str | None:
                 f"{' '.join(sorted(given)) or 'other words'}. Do not move the plan or its data; or choose a new folder "
                 "with --out."
             )
-    missing = set(part.run.readers) - {str(known.policy.alias) for known in results}
+    readers = set() if part.run is None else {*part.run.readers}
+    missing = readers - {str(known.policy.alias) for known in results if isinstance(known, Result)}
     return f"no result of {one_of(sorted(missing))}" if missing else None
 
 
@@ -109,7 +117,7 @@ class Campaign:
                 f"{signals.why()} in {part.title}. What is finished stays finished. Go on with: {self.resume}"
             ) from None
         note(self.folder, entry, "ended", status=status)
-        good = status in MEASURED and made.exists() if part.kind == "run" else status == 0
+        good = status in MEASURED and made.exists() if part.kind in ("run", "checkpoint") else status == 0
         if not good:
             why = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
             raise ERRORS.get(status, EnvironmentFailure)(

@@ -49,7 +49,7 @@ def accept(options: Options) -> int:
         by_table = sources(plan, options.plan.parent, Path(site.cache), memory)
         planned = parts(plan, options.plan.parent, by_table)
         foreseen = [outlook.foresee(plan, part, memory, options.out) for part in planned]
-    contract.require_answerable(plan, options.plan, limits, [entry for entry in foreseen if entry.request])
+    contract.require_answerable(plan, options.plan, limits, [entry for entry in foreseen if entry.measured])
 
     different = list({source.name: source for source in by_table.values()}.values())
     made = [source for source in different if not source.is_given]

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench import documents
-from dlio_bench.benchmarks import registry
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.acceptance.lacking import lacking
 from dlio_bench.harness.acceptance.outlook import Foreseen
 from dlio_bench.harness.acceptance.plan import Plan
-from dlio_bench.harness.plan.policies import ALIASES, POLICIES
-from dlio_bench.reports import limits
+from dlio_bench.harness.checkpoints import limited
+from dlio_bench.reports.checkpoint_metrics import CHECKPOINT_METRICS
 from dlio_bench.reports.limits import Limits
 
 NAME = "limits.toml"
@@ -42,24 +41,27 @@ def limits_of(plan: Plan, path: Path) -> tuple[Limits, bytes]:
 
 
 def _loaded(path: Path) -> Limits:
-    return limits.load(path, list(registry.WORKLOADS), [*POLICIES, *ALIASES])
+    return limited.load(path)
 
 
 def require_answerable(plan: Plan, path: Path, asked: Limits, runs: Sequence[Foreseen]) -> None:
     """UsageError for limits that no result of the plan in `path` can meet; names file, key and plan key, and the fix.
 
-    runs: what is foreseen of each run.
+    runs: what is foreseen of each run, and of checkpoints.
     """
     where = f"'{path.parent / plan.limits}'" if isinstance(plan.limits, str) else f"'{path}': limits"
-    lacks = [lacking(plan, entry) for entry in runs]
+    lacks = [{} if entry.request is None else lacking(plan, entry) for entry in runs]
     for limit in asked.limits:
         key = f'{where}: [{limit.workload}.{limit.reader}."{limit.scale}"] {limit.metric}'
-        covered = [number for number, entry in enumerate(runs) if limit.covers(*entry.measures)]
+        covered = [
+            number for number, entry in enumerate(runs) if entry.has(limit.metric) and limit.covers(*entry.measures)
+        ]
         if not covered:
             measured = ", ".join(f"{entry.measures[0]} {entry.measures[2]}" for entry in runs[:MOST_RUNS])
+            table = "[[checkpoint]]" if limit.metric in CHECKPOINT_METRICS else "[[run]]"
             raise UsageError(
                 f"{key}: '{path}' does not measure it. It runs {measured}{', ...' if len(runs) > MOST_RUNS else ''}. "
-                "Add a [[run]] to the plan, or take the limit out."
+                f"Add a {table} to the plan, or take the limit out."
             )
         for number in covered:
             if lack := lacks[number].get(limit.metric):
@@ -83,7 +85,7 @@ def require_answerable(plan: Plan, path: Path, asked: Limits, runs: Sequence[For
             "INVALID. Write the same into both."
         )
     for entry in runs:
-        if any(limit.covers(*entry.measures) for limit in asked.limits):
+        if entry.request is not None and any(limit.covers(*entry.measures) for limit in asked.limits):
             _require_steps(plan, path, f"{where}: min_steps is {settings.min_steps}", settings.min_steps, entry)
 
 
@@ -91,6 +93,7 @@ def _require_steps(plan: Plan, path: Path, key: str, needed: int, entry: Foresee
     """UsageError for a run whose trials have fewer steps than `needed`. A first look may still lengthen some."""
     assert entry.request is not None
     assert entry.part.run is not None
+    assert entry.part.source is not None
     size = entry.request.trial_size(entry.part.source.samples)
     if entry.request.looks_first or size.trial_steps >= needed:
         return

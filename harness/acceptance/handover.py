@@ -27,8 +27,8 @@ BLOCK = 1 << 20
 
 def hand_over(plan: Plan, folder: Path, limits: Limits) -> Judgement:
     """Judge what the campaign measured, and write everything that is made of its results. BenchError."""
-    pairs, suspects = load_each([folder / RESULTS])
-    judgement = judge(pairs, limits, suspects)
+    pairs, documents, suspects = load_each([folder / RESULTS])
+    judgement = judge(pairs, limits, suspects, checkpoints=documents)
     write_whole(folder / JUDGEMENT, as_json(judgement).encode())
     write_whole(folder / JUNIT, junit.render(judgement).encode())
     html.write(pairs, folder / PAGE, judgement)

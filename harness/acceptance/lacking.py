@@ -31,6 +31,7 @@ def _lacks(plan: Plan, entry: Foreseen) -> Iterator[tuple[tuple[str, ...], Lack]
     assert request is not None
     options, table = request.options, f"run[{plan.run.index(part.run)}]"
     compute = f'{table}.compute is "{options.compute}"'
+    assert part.source is not None
     size = request.trial_size(part.source.samples)
 
     if size.epochs < 2 and not request.looks_first:

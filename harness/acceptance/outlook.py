@@ -12,9 +12,13 @@ from dlio_bench.errors import BenchError, UsageError
 from dlio_bench.harness.acceptance.campaign import unfinished
 from dlio_bench.harness.acceptance.datasets import Memory
 from dlio_bench.harness.acceptance.parts import Part
-from dlio_bench.harness.acceptance.plan import Plan
+from dlio_bench.harness.acceptance.plan import Plan, placed
+from dlio_bench.harness.checkpoints import command as checkpoints
+from dlio_bench.harness.checkpoints.arguments import add_checkpoint
+from dlio_bench.harness.checkpoints.job import Job
+from dlio_bench.harness.checkpoints.parts import total
 from dlio_bench.harness.cluster.watch import parse_timeout
-from dlio_bench.harness.ground.arguments import Commands
+from dlio_bench.harness.ground.arguments import Commands, values_of
 from dlio_bench.harness.parser import Parser
 from dlio_bench.harness.run import arguments
 from dlio_bench.harness.run.asked.jobs import jobs, require_machine
@@ -24,6 +28,8 @@ from dlio_bench.harness.run.asked.sizing import TrialSize
 from dlio_bench.harness.run.measurement import plan_launch
 from dlio_bench.harness.run.told.foresight import READ, START_SECONDS, making_seconds
 from dlio_bench.harness.storage_bench import sizing
+from dlio_bench.reports.checkpoint_metrics import CHECKPOINT_METRICS
+from dlio_bench.reports.limits import SPREAD
 from dlio_bench.units import format_bytes, parse_bytes
 
 SINGLE = ("local", "mpirun")  # launchers that start ranks here, outside of a scheduler's allocation
@@ -41,21 +47,56 @@ class Foreseen:
     reason: str | None
 
     @property
+    def measured(self) -> bool:
+        """Whether it leaves a result that limits judge."""
+        return self.part.run is not None or self.part.checkpoints is not None
+
+    def has(self, metric: str) -> bool:
+        """Whether its results have a metric at all."""
+        return metric == SPREAD or (metric in CHECKPOINT_METRICS) == (self.part.checkpoints is not None)
+
+    @property
     def measures(self) -> tuple[str, list[str], str]:
         """What limits call the results of a run: the workload, every name of its readers, nodes x ranks of a node."""
+        scale = "x".join(map(str, self.part.scale))
+        if self.part.checkpoints is not None:
+            return self.part.checkpoints.model, [self.part.checkpoints.layout], scale
+        assert self.part.source is not None
         rows = {} if self.request is None else self.request.readers
         readers = [name for alias, row in rows.items() for name in (alias, row.name)]
-        return self.part.source.layout.workload, readers, "x".join(map(str, self.part.scale))
+        return self.part.source.layout.workload, readers, scale
 
 
 def foresee(plan: Plan, part: Part, memory: Memory, folder: Path) -> Foreseen:
     """What a part will take; `folder`: the campaign's. UsageError for a run that cannot be."""
+    if part.checkpoints is not None:
+        return _foresee_checkpoints(plan, part, folder)
+    assert part.source is not None
     request = request_of(plan, part) if part.kind == "run" else None
     if request is not None:
         require_enough(plan, part, request, memory)
     reason = unfinished(part, plan, folder)
     takes = 0.0 if reason is None else seconds(plan, part, request, memory)
     return Foreseen(part, request, takes, part.source.missing_bytes() if part.kind == "data" else 0, reason)
+
+
+def _foresee_checkpoints(plan: Plan, part: Part, folder: Path) -> Foreseen:
+    assert part.checkpoints is not None
+    with placed(f"checkpoint[{plan.checkpoint.index(part.checkpoints)}]"):
+        job = checkpoint_job(part)
+    reason = unfinished(part, plan, folder)
+    moved = 3 * job.trials * job.checkpoints * total(job.parts)  # written, read, compared
+    return Foreseen(part, None, 0.0 if reason is None else moved / READ + START_SECONDS, 0, reason)
+
+
+def checkpoint_job(part: Part) -> Job:
+    """The job of a part with checkpoints. UsageError for one that cannot be."""
+    parser = Parser(prog="dlio-bench")
+    made = parser.add_subparsers(dest="command")
+    add_checkpoint(cast("Commands", made))
+    made.choices["checkpoint"].add_argument("--timeout", type=parse_timeout)
+    values = values_of(parser.parse_args(part.words), "timeout")
+    return checkpoints.job_of(checkpoints.Options(**values))
 
 
 def request_of(plan: Plan, part: Part) -> Request:
@@ -88,6 +129,7 @@ def _is_right_without(words: Sequence[str], key: str) -> bool:
 
 def require_possible(part: Part, request: Request) -> None:
     """UsageError or EnvironmentFailure for a run that this machine, or the scheduler's allocation, does not allow."""
+    assert part.source is not None
     try:
         require_machine(request.options)
         size = request.trial_size(part.source.samples)
@@ -100,6 +142,7 @@ def require_possible(part: Part, request: Request) -> None:
 def seconds(plan: Plan, part: Part, request: Request | None, memory: Memory) -> float:
     """About how long a part takes, with readers that keep up with the emulated compute."""
     source = part.source
+    assert source is not None
     if part.kind == "data":
         here = making_seconds(source.layout, source.files, Path(tempfile.gettempdir()))
         ranks = (plan.dataset.nodes or 1) * (plan.dataset.ranks_per_node or 1)
@@ -125,12 +168,14 @@ def seconds(plan: Plan, part: Part, request: Request | None, memory: Memory) -> 
 def _read_bytes(part: Part, size: TrialSize) -> float:
     """Stored bytes of the different samples that a trial reads."""
     nodes, per_node = part.scale
+    assert part.source is not None
     samples = min(size.trial_steps * size.batch * nodes * per_node, part.source.samples)
     return samples * part.source.bytes / part.source.samples
 
 
 def require_enough(plan: Plan, part: Part, request: Request, memory: Memory) -> None:
     """UsageError where the table's `steps` make a trial read less than the rule on memory asks for."""
+    assert part.source is not None
     needed = min(plan.dataset.times_memory * memory.of(part.scale[0]), part.source.bytes)
     if request.options.steps is None:
         return

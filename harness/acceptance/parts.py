@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Literal
 
 from dlio_bench.harness.acceptance.datasets import Source
-from dlio_bench.harness.acceptance.plan import Plan, Run
+from dlio_bench.harness.acceptance.plan import Checkpoints, Plan, Run
 from dlio_bench.reports.formatting import plural
 from dlio_bench.units import format_bytes
 
-Kind = Literal["data", "storage", "run"]
+Kind = Literal["data", "storage", "run", "checkpoint"]
 RESULTS, STORAGE = "results", "storage"  # folders of what is handed over
 
 
@@ -19,7 +19,7 @@ class Part:
     """One command of the campaign.
 
     words: without the program, and without --out: that is `work/NAME` in the campaign's folder until the part is done.
-    product: where its outcome stays: a path in that folder, or a dataset's own.
+    product: where its outcome stays: a path in that folder, or a dataset's own. source: None of checkpoints alone.
     """
 
     kind: Kind
@@ -27,20 +27,22 @@ class Part:
     title: str
     words: tuple[str, ...]
     product: Path
-    source: Source
+    source: Source | None
     run: Run | None = None
+    checkpoints: Checkpoints | None = None
     scale: tuple[int, int] = (1, 1)  # nodes, ranks a node
 
 
 def parts(plan: Plan, base: Path, sources: Mapping[int, Source]) -> list[Part]:
-    """Every part, in the order in which they run: all data, all ceilings, then each table's runs, fewest nodes first.
+    """Every part, in the order in which they run: all data, all ceilings, then each table's runs, fewest nodes first,
+    then checkpoints alike.
 
     base: the plan's folder, which paths in it start from.
     """
     different = {source.name: source for source in sources.values()}.values()
     data = [_data(plan, source) for source in different if not source.is_given]
     ceilings = [_ceiling(plan, source) for source in different] if plan.storage is not None else []
-    return [*data, *ceilings, *_runs(plan, base.absolute(), sources)]
+    return [*data, *ceilings, *_runs(plan, base.absolute(), sources), *_checkpoints(plan, base.absolute())]
 
 
 def _data(plan: Plan, source: Source) -> Part:
@@ -84,7 +86,22 @@ def _runs(plan: Plan, base: Path, sources: Mapping[int, Source]) -> Iterator[Par
                 words += ["--storage", f"{STORAGE}/{source.name}.json"]
             words += [*_option("launcher", plan.launcher), *_option("timeout", plan.timeout)]
             title = f"{run.workload} on {plural(nodes, 'node')} x {plural(ranks, 'rank')}: {', '.join(run.readers)}"
-            yield Part("run", name, title, tuple(words), Path(RESULTS) / name, source, run, (nodes, ranks))
+            yield Part("run", name, title, tuple(words), Path(RESULTS) / name, source, run, scale=(nodes, ranks))
+
+
+def _checkpoints(plan: Plan, base: Path) -> Iterator[Part]:
+    for table in plan.checkpoint:
+        for nodes, ranks in plan.scales(table):
+            name = f"{table.model}-{table.layout}-{nodes}x{ranks}"
+            words = ["checkpoint", table.model, "--folder", str(base / table.folder), "--layout", table.layout]
+            words += ["--nodes", str(nodes), "--ranks-per-node", str(ranks), "--trials", str(plan.trials)]
+            for option in ("fraction", "shards", "checkpoints"):
+                words += _option(option, getattr(table, option))
+            words += [*_option("launcher", plan.launcher), *_option("timeout", plan.timeout)]
+            scale = f"{plural(nodes, 'node')} x {plural(ranks, 'rank')}"
+            title = f"checkpoints of {table.model} ({table.layout}) on {scale}"
+            product = Path(RESULTS) / name
+            yield Part("checkpoint", name, title, tuple(words), product, None, None, table, (nodes, ranks))
 
 
 def _placed(option: str, value: str | int, base: Path) -> str | int:

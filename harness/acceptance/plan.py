@@ -97,6 +97,22 @@ class Run(_Table, frozen=True):
         return {name: value for name, value in values.items() if value is not None}
 
 
+class Checkpoints(_Table, frozen=True):
+    """Checkpoints of one model, written and read in `folder` at each node count and each number of ranks a node.
+
+    The keys from `fraction` on are the options of `dlio-bench checkpoint` of the same names.
+    """
+
+    model: Word
+    folder: Word
+    nodes: Nodes | None = None
+    ranks_per_node: PerNode | None = None
+    fraction: Word | None = None
+    layout: Word = "sharded"
+    shards: Number | None = None
+    checkpoints: Number | None = None
+
+
 class Plan(_Table, frozen=True):
     """The whole file. limits: a file beside the plan, or what such a file would hold."""
 
@@ -115,8 +131,9 @@ class Plan(_Table, frozen=True):
     timeout: Word | None = None
     dataset: Dataset = Dataset()
     storage: Ceiling | None = None
+    checkpoint: tuple[Checkpoints, ...] = ()
 
-    def scales(self, run: Run) -> list[tuple[int, int]]:
+    def scales(self, run: Run | Checkpoints) -> list[tuple[int, int]]:
         """(nodes, ranks a node) of each run of a table, fewest first, each once. UsageError for a bad share."""
         nodes = {node_count(words, self.nodes_total) for words in run.nodes or self.nodes}
         ranks = set(run.ranks_per_node or self.ranks_per_node)
@@ -175,16 +192,24 @@ def parse(document: Mapping[str, Any], name: str) -> Plan:
 
 def _require(plan: Plan, name: str) -> None:
     """UsageError for values that do not go together, or that are no sizes."""
-    first_of: dict[tuple[str, int, int], int] = {}
-    for number, run in enumerate(plan.run):
-        with placed(f"'{name}': {f'run[{number}].' if run.nodes else ''}nodes"):
-            scales = plan.scales(run)
+    runs: list[tuple[str, int, Run | Checkpoints, str]]
+    runs = [("run", number, run, run.workload) for number, run in enumerate(plan.run)]
+    runs += [
+        ("checkpoint", number, table, f"{table.model} {table.layout}") for number, table in enumerate(plan.checkpoint)
+    ]
+    first_of: dict[tuple[str, str, int, int], int] = {}
+    for key, number, table, subject in runs:
+        with placed(f"'{name}': {f'{key}[{number}].' if table.nodes else ''}nodes"):
+            scales = plan.scales(table)
         for nodes, ranks in scales:
-            first = first_of.setdefault((run.workload, nodes, ranks), number)
+            first = first_of.setdefault((key, subject, nodes, ranks), number)
             if first != number:
+                once = "workload once at each scale, with all its readers" if key == "run" else (
+                    "model and layout once at each scale"
+                )  # fmt: skip
                 raise UsageError(
-                    f"'{name}': run[{number}] measures {run.workload} on {nodes}x{ranks}, as run[{first}] does, and "
-                    "limits could not tell the two apart. Give each workload once at each scale, with all its readers."
+                    f"'{name}': {key}[{number}] measures {subject} on {nodes}x{ranks}, as {key}[{first}] does, and "
+                    f"limits could not tell the two apart. Give each {once}."
                 )
     sizes = {
         "memory_per_node": plan.memory_per_node,
@@ -242,12 +267,20 @@ WRITTEN = {  # keys whose type is easily mistaken
     "limits": 'limits = "limits.toml"',
 }  # fmt: skip
 CHOICES = {"cache": "cold or cold-epochs", "dataset.fill": "random or physical"}
-TABLES: dict[str, type[Struct]] = {"system": System, "dataset": Dataset, "storage": Ceiling, "run": Run}
+TABLES: dict[str, type[Struct]] = {
+    "system": System,
+    "dataset": Dataset,
+    "storage": Ceiling,
+    "run": Run,
+    "checkpoint": Checkpoints,
+}
 NEEDED = {
     "limits": 'Write limits = "limits.toml" for a file beside the plan, or a table [limits]',
     "system": 'Say whose system it is: [system] with name = "..."',
     "run": 'Say what is measured: [[run]] with workload = "cdb" and readers = ["prefetch"]',
     "workload": 'Name one, such as workload = "cdb"; `dlio-bench list` shows all',
     "readers": 'Name them, such as readers = ["naive", "prefetch"]; `dlio-bench list` shows all',
+    "model": 'Name one, such as model = "llama3-8b"; `dlio-bench checkpoint --help` names all',
+    "folder": 'Name the folder of the checkpoints, such as folder = "/scratch"',
     "name": 'Give one, such as name = "cluster"',
 }

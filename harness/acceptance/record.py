@@ -84,7 +84,9 @@ def require_same(record: Record, plan: Plan, folder: Path) -> None:
 
 def measured(plan: Plan) -> dict[str, Any]:
     """What the plan measures: each key with its value, `run[0].batch: 4`."""
-    document = {key: value for key, value in to_json(plan).items() if key not in UNMEASURED}
+    asked = {key: value for key, value in to_json(plan).items() if key not in UNMEASURED}
+    # a plan without checkpoints is that of a version which knew none
+    document = {key: value for key, value in asked.items() if key != "checkpoint" or value}
     return dict(_flat("", document))
 
 

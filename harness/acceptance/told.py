@@ -32,8 +32,8 @@ def document(plan: Plan, digest: str, memory: Memory, free: int | None, foreseen
                 "reason": entry.reason,
                 "seconds": entry.seconds,
                 "missing_bytes": entry.missing_bytes,
-                "needed_bytes": entry.part.source.needed,
-                "training_bytes": entry.part.source.bytes,
+                "needed_bytes": 0 if entry.part.source is None else entry.part.source.needed,
+                "training_bytes": 0 if entry.part.source is None else entry.part.source.bytes,
                 "command": ["dlio-bench", *entry.part.words],
             }
             for entry in foreseen

@@ -25,18 +25,20 @@ def add_show(commands: Commands) -> None:
 
 def run_show(options: argparse.Namespace) -> int:
     """Print results."""
-    from dlio_bench.reports import couple, couple_text, repetition, text
-    from dlio_bench.reports.collection import load_all
+    from dlio_bench.reports import checkpoint_text, couple, couple_text, repetition, text
+    from dlio_bench.reports.collection import has_runs, load_all, of_checkpoints
     from dlio_bench.reports.typed import to_json
 
     coupled, others = couple.apart(options.results)
-    results = [result for result, _ in load_all(others)] if others else []
-    if coupled:
-        documents = [couple.load(path) for path in coupled]
+    runs = [path for path in others if has_runs(path)]
+    results = [result for result, _ in load_all(runs)] if runs else []
+    workflows, checkpoints = [couple.load(path) for path in coupled], [*of_checkpoints(others).values()]
+    if workflows or checkpoints:
         if options.json:
-            print(json.dumps([to_json(document) for document in (*documents, *results)]))
+            print(json.dumps([to_json(document) for document in (*workflows, *checkpoints, *results)]))
             return 0
-        texts = [couple_text.render(document, verbose=options.verbose) for document in documents]
+        texts = [couple_text.render(document, verbose=options.verbose) for document in workflows]
+        texts += [checkpoint_text.render(document, verbose=options.verbose) for document in checkpoints]
         print("\n".join(texts), end="\n" if results else "")
         if not results:
             return 0

@@ -36,22 +36,21 @@ def add_judge(commands: Commands) -> None:
 
 def run_judge(options: argparse.Namespace) -> int:
     """Print the judgement; the exit status is its."""
-    from dlio_bench.benchmarks.registry import WORKLOADS
-    from dlio_bench.harness.plan.policies import ALIASES, POLICIES
-    from dlio_bench.reports import judgement_text, junit, limits
+    from dlio_bench.harness.checkpoints import limited
+    from dlio_bench.reports import judgement_text, junit
     from dlio_bench.reports.collection import load_each
     from dlio_bench.reports.files import write_whole
     from dlio_bench.reports.judge import judge
     from dlio_bench.reports.judgement import as_json
 
-    pairs, unreadable = load_each(options.results)
+    pairs, documents, unreadable = load_each(options.results)
     results = [result for result, _ in pairs]
-    asked = limits.load(
+    asked = limited.load(
         options.limits,
-        {*WORKLOADS, *(result.workload.name for result in results)},
-        [*POLICIES, *ALIASES, *(result.policy.alias or result.policy.name for result in results)],
+        {result.workload.name for result in results},
+        {result.policy.alias or result.policy.name for result in results},
     )
-    judgement = judge(pairs, asked, unreadable)
+    judgement = judge(pairs, asked, unreadable, checkpoints=documents)
     if options.junit is not None:
         write_whole(options.junit, junit.render(judgement).encode())
     print(as_json(judgement) if options.json else judgement_text.render(judgement), end="")

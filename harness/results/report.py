@@ -52,8 +52,9 @@ def add_report(commands: Commands) -> None:
 
 def run_report(options: argparse.Namespace) -> int:
     """Write the page. UsageError where it would replace a file that is no report."""
-    from dlio_bench.reports import couple, couple_html, html
-    from dlio_bench.reports.collection import load_all
+    from dlio_bench.reports import checkpoint_html, couple, couple_html, html
+    from dlio_bench.reports.collection import has_runs, load_all, of_checkpoints
+    from dlio_bench.reports.formatting import plural
 
     path = options.out or _default(options.results)
     refuse_other_files(path)
@@ -64,6 +65,14 @@ def run_report(options: argparse.Namespace) -> int:
                 f"'{coupled[0]}' is of a coupled workflow, which has a page of its own and no limits. Name it alone."
             )
         couple_html.write(couple.load(coupled[0]), path)
+        count = 1
+    elif checkpoints := [*of_checkpoints(options.results).values()]:
+        if len(checkpoints) > 1 or options.limits is not None or any(map(has_runs, options.results)):
+            raise UsageError(
+                f"{plural(len(checkpoints), 'result')} of checkpoints: each has a page of its own, without limits "
+                "(`dlio-bench judge` applies them). Name one alone."
+            )
+        checkpoint_html.write(checkpoints[0], path)
         count = 1
     else:
         pairs = load_all(options.results)
@@ -77,11 +86,10 @@ def run_report(options: argparse.Namespace) -> int:
 def _judged(pairs: "Sequence[tuple[Result, Steps]]", file: Path | None) -> "Judgement | None":
     if file is None:
         return None
-    from dlio_bench.benchmarks.registry import WORKLOADS
-    from dlio_bench.harness.plan.policies import ALIASES, POLICIES
-    from dlio_bench.reports import judge, limits
+    from dlio_bench.harness.checkpoints import limited
+    from dlio_bench.reports import judge
 
-    return judge.judge(pairs, limits.load(file, list(WORKLOADS), [*POLICIES, *ALIASES]))
+    return judge.judge(pairs, limited.load(file))
 
 
 def _default(results: list[Path]) -> Path:

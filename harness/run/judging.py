@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.plan.policies import ALIASES, POLICIES
+from dlio_bench.harness.checkpoints import limited
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.request import Request
-from dlio_bench.reports import judge, limits
+from dlio_bench.reports import judge
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.judgement import Judgement, as_json
 from dlio_bench.reports.limits import Limits
@@ -23,7 +22,7 @@ def with_limits(options: Options) -> tuple[Options, Limits | None]:
     """The limits that --limits names, and the options with the trials that they ask for, unless the user gave some."""
     if options.limits is None:
         return options, None
-    asked = limits.load(options.limits, list(WORKLOADS), [*POLICIES, *ALIASES])
+    asked = limited.load(options.limits)
     return replace(options, trials=options.trials or asked.settings.trials), asked
 
 

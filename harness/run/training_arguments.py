@@ -1,10 +1,11 @@
 """The options of `dlio-bench run` for trainers: streams that feed them, and the training of networks."""
 
 import argparse
+import os
 from pathlib import Path
 
 from dlio_bench.harness.training.exchange.options import DEFAULT_TIMEOUT
-from dlio_bench.units import format_seconds, parse_seconds
+from dlio_bench.units import format_seconds, parse_seconds, parse_share
 
 
 def add_streams(run: argparse.ArgumentParser) -> None:
@@ -42,8 +43,34 @@ def add_streams(run: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_checkpoint_load(run: argparse.ArgumentParser) -> None:
+    """Checkpoints beside the input."""
+    load = run.add_argument_group("checkpoints beside the input (with any --compute)")
+    load.add_argument(
+        "--checkpoint-load",
+        metavar="MODEL",
+        help="write checkpoints of a model's size beside the input, each rank its share: llama3-8b or another of "
+        "`dlio-bench checkpoint --help`",
+    )
+    load.add_argument("--checkpoint-load-every", type=int, metavar="K", help="write one after every K steps")
+    load.add_argument(
+        "--checkpoint-load-fraction",
+        type=parse_share,
+        metavar="SHARE",
+        help="cut the bytes of its files to this share, such as 1%% (default 100%%)",
+    )
+    load.add_argument(
+        "--checkpoint-load-dir",
+        type=os.path.abspath,
+        metavar="DIR",
+        help="write them in a folder of this one (default: the folder of the results); the two newest stay until the "
+        "trial ends",
+    )
+
+
 def add_training(run: argparse.ArgumentParser) -> None:
-    """Those of --compute train."""
+    """Those of --compute train, and of checkpoints beside any compute."""
+    _add_checkpoint_load(run)
     training = run.add_argument_group("training (--compute train)")
     training.add_argument(
         "--exchange",

@@ -36,7 +36,7 @@ class Trained:
 
 
 class Left(Protocol):
-    """What a trainer left on one rank. phases: of a step, that no other trainer has; summary: for the result."""
+    """What a trainer left on one rank. phases: of a step, that not every trainer has; summary: for the result."""
 
     @property
     def phases(self) -> tuple[str, ...]:
@@ -44,7 +44,7 @@ class Left(Protocol):
         ...
 
     @property
-    def summary(self) -> Reduced | Inference:
+    def summary(self) -> Reduced | Inference | None:
         """See above."""
         ...
 

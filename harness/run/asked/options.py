@@ -22,6 +22,10 @@ class RankOptions:
     verify: bool = True
     trace: tuple[str, ...] = ()  # what is recorded beside the step times; see harness/run/asked/tracing.py
     trace_steps: int = tracing.STEPS  # that TensorFlow is traced
+    checkpoint_load: str = ""  # model of published size whose checkpoints are written beside the training
+    checkpoint_load_every: int = 0  # steps
+    checkpoint_load_fraction: float = 1.0
+    checkpoint_load_dir: str = ""  # its folder; "": that of the results
 
     def for_ranks(self) -> dict[str, Any]:
         """These options alone, by name."""

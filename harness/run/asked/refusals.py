@@ -1,11 +1,14 @@
 """Refuses, before a run makes anything, options that are unknown, out of range, or do not fit together."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
+from dlio_bench.benchmarks.published_models.models import MODELS
 from dlio_bench.benchmarks.tensors import require_tensorflow
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.datagen.dataset import store_of
 from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.harness.checkpoints.parts import SHARDED, default_shards, parts
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.plan.model_parallel import require_readable
 from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, OWN, REDRAWN, STREAM, TORCH, WEBDATASET, Policy
@@ -164,6 +167,7 @@ def require_values(options: Options) -> None:
             f"factors, one for each rank in turn, but only {plural(ranks, 'rank')} of the job can use them. Give at "
             f"most {ranks}, or ask for more ranks."
         )
+    _require_checkpoint_load(options)
     require_at_least(0, warmup_trials=options.warmup_trials, seed=options.seed, min_seconds=options.min_seconds)
     if options.seed is not None and options.seed > MOST_SEED:
         raise UsageError(f"--seed {options.seed} is too large: it must be at most {MOST_SEED}.")
@@ -171,6 +175,36 @@ def require_values(options: Options) -> None:
         raise UsageError(
             "--max-data limits a dataset that the run makes, but --data names an existing one. Give one of the two."
         )
+
+
+def _require_checkpoint_load(options: Options) -> None:
+    """UsageError for checkpoints beside the input that cannot be."""
+    if not options.checkpoint_load:
+        if options.checkpoint_load_every or options.checkpoint_load_fraction != 1 or options.checkpoint_load_dir:
+            raise UsageError(
+                "--checkpoint-load-every, -fraction and -dir say how a model's checkpoints are written. Name the model "
+                "with --checkpoint-load, such as llama3-8b, or leave them out."
+            )
+        return
+    if options.checkpoint_load not in MODELS:
+        raise unknown("--checkpoint-load", options.checkpoint_load, list(MODELS))
+    if options.checkpoint_load_every < 1:
+        raise UsageError("--checkpoint-load needs --checkpoint-load-every K: after how many steps one is written.")
+    if not 0 < options.checkpoint_load_fraction <= 1:
+        raise UsageError(
+            f"--checkpoint-load-fraction {options.checkpoint_load_fraction:.6g}: write a share above 0% and up to "
+            "100%, such as 1%."
+        )
+    if options.checkpoint_load_dir and not Path(options.checkpoint_load_dir).is_dir():
+        raise UsageError(
+            f"--checkpoint-load-dir {options.checkpoint_load_dir} is not a folder. Name one that is there."
+        )
+    if options.predict:
+        raise UsageError("--predict foresees no checkpoints beside the input. Leave it or --checkpoint-load out.")
+    model = MODELS[options.checkpoint_load]
+    for nodes in options.nodes:
+        ranks = nodes * options.ranks_per_node * len(models.listed(options.models))
+        parts(model, ranks, default_shards(model, ranks), SHARDED, options.checkpoint_load_fraction)
 
 
 def require_plans(options: Options, rows: Sequence[Policy]) -> None:

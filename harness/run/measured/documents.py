@@ -15,7 +15,7 @@ from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.storage.cache import Residency
 from dlio_bench.harness.storage.counters import CpuShares
 from dlio_bench.reports.environment import Host
-from dlio_bench.reports.trials import Inference, Reduced
+from dlio_bench.reports.trials import Inference, RankLoad, Reduced
 from dlio_bench.reports.types import Network, Passes
 
 T = TypeVar("T", bound=Struct)
@@ -56,6 +56,7 @@ class RankTrial(Struct, frozen=True, kw_only=True):
     scores: list[dict[str, float]]
     training: Reduced | None
     inference: Inference | None
+    load: RankLoad | None = None
     compute_seconds: float
     cpu_seconds: float
     host_cpu: CpuShares | None

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,13 @@ from msgspec.structs import replace
 
 from dlio_bench.batches import Ids
 from dlio_bench.benchmarks.pipeline import Decode, Pipeline
+from dlio_bench.benchmarks.published_models.models import MODELS
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen import objects
 from dlio_bench.datagen.dataset import Dataset, open_dataset
+from dlio_bench.datagen.random_bytes import SEED_LIMIT
 from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
+from dlio_bench.harness.checkpoints.beside import beside
 from dlio_bench.harness.cluster import clocks, interfaces
 from dlio_bench.harness.cluster.comm import Comm, together
 from dlio_bench.harness.cluster.entry import require_same, require_same_code, run_rank, say
@@ -44,6 +47,7 @@ from dlio_bench.harness.run.measured.verification import verify, whole_dataset
 from dlio_bench.harness.storage.direct import DIRECT, alignment_of
 from dlio_bench.harness.streams.crew import Crew
 from dlio_bench.harness.training.compute import fine_timers
+from dlio_bench.harness.training.trainer import Trainer
 from dlio_bench.reports import types
 from dlio_bench.reports.environment import Host, Mount, NodeRoom
 from dlio_bench.reports.timeline import SPANS_NAME
@@ -150,7 +154,10 @@ def _measure(
     times: dict[str, list[TrialTimes]] = {name: [] for name in job.readers}
     if job.train is not None or job.infer is not None:
         tell({"event": "compile"})
-    with training.opened(job, comm, peers, site.dataset, device, readers, trials, folder.parent) as (trainer, trained):
+    with (
+        training.opened(job, comm, peers, site.dataset, device, readers, trials, folder.parent) as (inner, trained),
+        _loaded(job, inner, comm, folder.parent) as trainer,
+    ):
         networks = [each for rank, each in enumerate(comm.allgather(trained)) if job.model_of(rank)[1] == 0]
         for number in range(job.all_trials):
             # readers take turns within a trial, so that a drift of the machine affects all of them alike
@@ -309,6 +316,15 @@ def _parts(
     for trial in trials:
         yield from ((pass_.epoch, pass_.batches) for pass_ in trial.passes(comm.rank))
         yield from ((epoch, steps_of(ids)) for epoch, ids in enumerate(trial.ids(comm.rank)))
+
+
+def _loaded(job: Job, trainer: Trainer, comm: Comm, folder: Path) -> AbstractContextManager[Trainer]:
+    """The trainer, with checkpoints beside it where they are asked for. folder: of the run's results."""
+    if not job.checkpoint_load:
+        return nullcontext(trainer)
+    model, below = MODELS[job.checkpoint_load], Path(job.checkpoint_load_dir or folder)
+    seed = job.seed % SEED_LIMIT
+    return beside(trainer, comm, model, job.checkpoint_load_every, job.checkpoint_load_fraction, below, seed)
 
 
 def _resources(job: Job, dataset: Dataset, comm: Comm) -> Resources:

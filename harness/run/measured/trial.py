@@ -13,6 +13,7 @@ from msgspec.structs import asdict
 
 from dlio_bench.batches import Batch, is_validation, validation_after
 from dlio_bench.counters import EpochCost, PassCost, total
+from dlio_bench.harness.checkpoints.beside import Beside
 from dlio_bench.harness.cluster.clocks import drift, wall_ahead
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.plan.orders import Ids, Shape, part_of_pass, steps_of
@@ -117,6 +118,7 @@ class TrialTimes:
             scores=[pass_.scores for pass_ in self.passes],
             training=outcome if isinstance(outcome, Reduced) else None,
             inference=outcome if isinstance(outcome, Inference) else None,
+            load=self.left.load if isinstance(self.left, Beside) else None,
             compute_seconds=float(sum(compute)),
             cpu_seconds=self.cpu_seconds,
             host_cpu=cpu_shares(self.host_cpu),

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import zip_longest
 from typing import cast
 
 import numpy as np
@@ -32,7 +33,7 @@ from dlio_bench.reports.marks import TENSORFLOW_TRACE
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.metrics import PHASES
 from dlio_bench.reports.storage import Document, ceiling_for
-from dlio_bench.reports.trials import Cache, Cached, Epoch, Trial
+from dlio_bench.reports.trials import Cache, Cached, CheckpointLoad, Epoch, Trial
 from dlio_bench.reports.types import Compute, Data, Draft, Named, Plan
 
 
@@ -261,7 +262,27 @@ def _trial(
         rank_bytes=[sum(epoch.bytes_useful for epoch in rank.epochs) for rank in ranks],
         rank_batches=[] if any(rank.batches is None for rank in ranks) else batches,
         training=trained.training(job, ranks, steps, number),
+        checkpoint_load=_checkpoint_load(job, ranks),
         inference=trained.inference([rank.inference for rank in ranks if rank.inference is not None]),
+    )
+
+
+def _checkpoint_load(job: Job, ranks: Sequence[RankTrial]) -> CheckpointLoad | None:
+    """The checkpoints that were written beside a trial; None where none were asked for."""
+    loads = [rank.load for rank in ranks if rank.load is not None]
+    if not job.checkpoint_load or not loads:
+        return None
+    took = sum(sum(load.seconds) for load in loads)
+    return CheckpointLoad(
+        model=job.checkpoint_load,
+        fraction=job.checkpoint_load_fraction,
+        every=job.checkpoint_load_every,
+        bytes=sum(load.bytes[0] for load in loads if load.bytes),
+        seconds=[max(each) for each in zip_longest(*(load.seconds for load in loads), fillvalue=0.0)],
+        fsyncs=sum(sum(load.fsyncs) for load in loads),
+        fsync_share=sum(sum(load.synced) for load in loads) / took if took else 0.0,
+        waited_share=sum(sum(load.waited) for load in loads) / took if took else 0.0,
+        compared_bytes=sum(load.compared_bytes for load in loads),
     )
 
 

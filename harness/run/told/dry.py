@@ -3,7 +3,9 @@
 import shlex
 from collections.abc import Sequence
 
+from dlio_bench.benchmarks.published_models.models import MODELS
 from dlio_bench.free_space import SHARED_MEMORY
+from dlio_bench.harness.checkpoints.parts import SHARDED, default_shards, parts, sizes, total
 from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.run.asked.data import Source
@@ -86,6 +88,7 @@ def describe(request: Request, source: Source, size: TrialSize, job: Job, argv: 
         ("decode", "as the application decodes its samples" if job.decode else ""),
         ("CRC32C", "of every delivered field, in the reader's threads" if job.check_crc else ""),
         ("slow store" if job.store else "PFS", f"emulated: {describe_pfs(job.pfs)}" if job.pfs else ""),
+        ("checkpoints", _checkpoint_load(job) if job.checkpoint_load else ""),
         ("trace", _trace(job) if SPANS in job.trace else ""),
         ("prediction", f"written before the ranks start, {system}" if request.options.predict else ""),
         ("launcher", shlex.join(argv) or "none: one rank, in this process"),
@@ -161,6 +164,15 @@ def _validation(source: Source, job: Job, validation: Validation) -> str:
     compute = f"{seconds} of emulated compute a batch" if validation.sample_seconds else "no compute"
     compute = f"forward through {job.train.model}" if job.train else compute
     return f"a pass over {source.validation_samples} samples after {epochs}, {compute}; the same for all readers"
+
+
+def _checkpoint_load(job: Job) -> str:
+    model, ranks = MODELS[job.checkpoint_load], job.ranks
+    written = parts(model, ranks, default_shards(model, ranks), SHARDED, job.checkpoint_load_fraction)
+    return (
+        f"{format_bytes(total(written))} of {model.title} after every {plural(job.checkpoint_load_every, 'step')}, "
+        f"in {plural(len(sizes(written)), 'file')}, each made durable; the last one is compared after each trial"
+    )
 
 
 def _local_tier(request: Request, rows: Sequence[Policy]) -> str:

@@ -1,0 +1,273 @@
+"""`dlio-bench checkpoint`: space checked, ranks launched, checkpoints written, read back and compared, told, saved."""
+
+import json
+import os
+import shlex
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dlio_bench import __version__
+from dlio_bench.benchmarks.published_models.models import (
+    MODELS,
+    SUBSET,
+    SUBSET_CHECKPOINTS,
+    SUBSET_RANKS,
+    SUBSET_SOURCE,
+    CheckpointModel,
+    find,
+)
+from dlio_bench.datagen.random_bytes import SEED_LIMIT
+from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.free_space import free_bytes
+from dlio_bench.harness.checkpoints import sets
+from dlio_bench.harness.checkpoints.job import Job
+from dlio_bench.harness.checkpoints.parts import LAYOUTS, default_shards, parts, sizes, total
+from dlio_bench.harness.cluster import allocation
+from dlio_bench.harness.cluster.code import code_digest
+from dlio_bench.harness.cluster.environment import timestamp
+from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.cluster.start import Launch, plan
+from dlio_bench.harness.ground import defaults
+from dlio_bench.harness.ground.folders import output_folder, remove_works, work_folder
+from dlio_bench.harness.ground.launching import launched
+from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.harness.machine.mounts import existing
+from dlio_bench.harness.machine.temp_folders import temp_folder
+from dlio_bench.refusals import require_at_least, unknown
+from dlio_bench.reports import checkpoint as report
+from dlio_bench.reports import checkpoint_html, checkpoint_text, judge
+from dlio_bench.reports.checkpoint_types import FEW_TRIALS, FRACTION, NO_FSYNC, SCHEMA, Document
+from dlio_bench.reports.formatting import plural
+from dlio_bench.reports.typed import convert, to_json
+from dlio_bench.units import format_bytes
+from dlio_bench.wrapping import wrapped
+
+FOLDER = "dlio-bench-checkpoint-"
+CHECKPOINTS = 2  # of a trial, by default
+ROOM = 1 << 20  # bytes beside the files: folders, manifests
+VIRTUAL_NODES = "VIRTUAL NODES"
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of `dlio-bench checkpoint`. None: chosen here."""
+
+    model: str
+    fraction: float
+    layout: str
+    shards: int | None
+    checkpoints: int | None
+    fsync: bool
+    nodes: int
+    ranks_per_node: int | None
+    folder: Path
+    launcher: str | None
+    trials: int
+    seed: int | None
+    out: Path | None
+    dry_run: bool
+    json: bool
+
+
+def checkpoint(options: Options) -> int:
+    """The whole command: 0 when all was measured, 3 where the result is INVALID. Raises BenchError."""
+    job = job_of(options)
+    model = MODELS[job.model]
+    start = _start(job, Path("JOB"), options.launcher)  # what cannot be launched is refused before anything is made
+    free = free_bytes(existing(options.folder))
+    if options.dry_run:
+        planned = _foreseen(job, start, free)
+        print(json.dumps(planned) if options.json else _told(options, model, job, planned))
+        return judge.PASS
+    _require_space(options, job, free)
+    progress = Progress()
+    with output_folder(options.out, f"checkpoint-{options.model}") as folder:
+        with temp_folder(FOLDER, options.folder) as place:
+            measured = _measure(replace(job, place=str(place.absolute())), options, folder, progress)
+        progress.done()
+        document = report.complete(_document(options, model, job, measured))
+        report.save(document, folder)
+        checkpoint_html.write(document, folder / checkpoint_html.NAME)
+    print(json.dumps(to_json(document)) if options.json else f"{checkpoint_text.render(document)}\n  results  {folder}")
+    return judge.INVALID if document.class_ == "INVALID" else judge.PASS
+
+
+def _require(options: Options) -> None:
+    """UsageError for what is out of range, not there or does not fit together."""
+    if options.layout not in LAYOUTS:
+        raise unknown("--layout", options.layout, LAYOUTS)
+    if not 0 < options.fraction <= 1:
+        raise UsageError(f"--fraction {options.fraction:.6g}: write a share above 0% and up to 100%, such as 1%.")
+    if not options.folder.is_dir():
+        what = "is not a folder" if options.folder.exists() else "does not exist"
+        raise UsageError(f"--folder {options.folder} {what}. Name a folder on the storage to be measured.")
+    require_at_least(
+        1,
+        nodes=options.nodes,
+        ranks_per_node=options.ranks_per_node,
+        shards=options.shards,
+        checkpoints=options.checkpoints,
+        trials=options.trials,
+    )
+    if options.seed is not None and not 0 <= options.seed < SEED_LIMIT:
+        raise UsageError(f"--seed {options.seed}: write a number from 0 to {SEED_LIMIT - 1}.")
+
+
+def job_of(options: Options) -> Job:
+    """What is asked for. UsageError for what is out of range, or a scale that model or allocation do not allow."""
+    model = find(options.model)
+    _require(options)
+    given = allocation.find(os.environ)
+    allocation.require(given, options.nodes)
+    subset = options.model == SUBSET
+    per_node = options.ranks_per_node or (max(1, SUBSET_RANKS // options.nodes) if subset else 1)
+    ranks = options.nodes * per_node
+    if subset and (ranks != SUBSET_RANKS or options.shards not in (None, SUBSET_RANKS) or options.fraction < 1):
+        raise UsageError(
+            f"{SUBSET} is {SUBSET_RANKS} ranks that write whole checkpoints ({SUBSET_SOURCE}), not "
+            f"{plural(ranks, 'rank')}{f' and {options.fraction:.3%} of them' if options.fraction < 1 else ''}. Ask for "
+            "llama3-8b, which takes any number of ranks, --shards and --fraction."
+        )
+    job = Job(
+        model=model.name,
+        nodes=options.nodes,
+        ranks_per_node=per_node,
+        virtual=options.nodes > 1 and given is None,
+        shards=options.shards or default_shards(model, ranks),
+        layout=options.layout,
+        fraction=options.fraction,
+        checkpoints=options.checkpoints or (SUBSET_CHECKPOINTS if subset else CHECKPOINTS),
+        trials=options.trials,
+        fsync=options.fsync,
+        seed=int.from_bytes(os.urandom(4), "little") if options.seed is None else options.seed,
+        place="",
+        code_digest=code_digest(),
+    )
+    _ = job.parts  # refuses shards that cannot be
+    return job
+
+
+def _start(job: Job, work: Path, launcher: str | None) -> Launch:
+    return plan("checkpoints.rank", work, job.nodes, job.ranks_per_node, launcher, virtual=job.virtual)
+
+
+def required_bytes(job: Job) -> int:
+    """What all checkpoints of a trial need, which are removed before the next."""
+    return job.checkpoints * total(job.parts) + ROOM
+
+
+def _require_space(options: Options, job: Job, free: int | None) -> None:
+    """EnvironmentFailure where the checkpoints of a trial do not fit."""
+    needed = required_bytes(job)
+    if free is not None and free < needed:
+        raise EnvironmentFailure(
+            f"{plural(job.checkpoints, 'checkpoint')} of {format_bytes(total(job.parts))} in {options.folder}: "
+            f"{free} bytes are available, {needed} are required, {needed - free} are missing "
+            f"({format_bytes(needed - free)}). Free space there, name another --folder, or ask for fewer --checkpoints "
+            "or a smaller --fraction."
+        )
+
+
+def _measure(job: Job, options: Options, folder: Path, progress: Progress) -> dict[str, Any]:
+    """What `rank.measure` returns."""
+
+    def heard(event: dict[str, Any]) -> None:
+        if "checkpoint" in event:
+            trial, each = f"trial {event['trial'] + 1}/{job.trials}", f"{event['checkpoint']}/{job.checkpoints}"
+            progress.show(f"checkpoint  {trial}  {event['event']} {each}")
+
+    work = work_folder(folder)
+    work.mkdir()
+    job.save(work)
+    start = _start(job, work, options.launcher)
+    if start.argv:
+        measured = launched(start, work, heard, share="choose one with --out", folder_stays=True)
+    else:
+        from dlio_bench.harness.checkpoints.rank import measure
+
+        measured = measure(job, Solo(), heard)
+    remove_works(folder)
+    return measured
+
+
+def fsyncs(job: Job) -> int:
+    """Calls of fsync that a checkpoint takes: each rank's for each of its files, and those of the commit."""
+    return len({(part.rank, part.file) for part in job.parts}) + sets.OF_COMMIT if job.fsync else 0
+
+
+def _document(options: Options, model: CheckpointModel, job: Job, measured: dict[str, Any]) -> Document:
+    marks = [*([VIRTUAL_NODES] if job.virtual else []), *([FRACTION] if job.fraction < 1 else [])]
+    marks += [*([] if job.fsync else [NO_FSYNC])]
+    marks += [FEW_TRIALS] if job.trials < defaults.TRIALS else []
+    content = {
+        "schema": SCHEMA,
+        "kind": "checkpoint",
+        "workload": options.model,
+        "model": {
+            "name": model.name, "title": model.title, "parameters": model.parameters, "source": model.source,
+            "note": model.note, "whole_bytes": total(parts(model, job.ranks, job.shards, job.layout)),
+        },
+        "created": timestamp(),
+        "version": __version__,
+        "command": ["dlio-bench", *sys.argv[1:]],
+        "files": len(sizes(job.parts)),
+        "bytes": total(job.parts),
+        "fsyncs_expected": fsyncs(job),
+        "folder": str(options.folder.absolute()),
+        "marks": marks,
+        **{name: getattr(job, name) for name in (
+            "code_digest", "layout", "shards", "fraction", "nodes", "ranks_per_node", "checkpoints", "fsync", "seed",
+            "shift",
+        )},
+        **measured,
+    }  # fmt: skip
+    return convert(content, Document)
+
+
+def _foreseen(job: Job, start: Launch, free: int | None) -> dict[str, Any]:
+    """What --dry-run --json prints."""
+    chosen = job.parts
+    return {
+        "model": job.model,
+        "layout": job.layout,
+        "ranks": job.ranks,
+        "shards": job.shards,
+        "files": len(sizes(chosen)),
+        "bytes": total(chosen),
+        "rank_bytes": [sum(part.bytes for part in chosen if part.rank == rank) for rank in range(job.ranks)],
+        "checkpoints": job.checkpoints,
+        "trials": job.trials,
+        "fsyncs": fsyncs(job),
+        "shift": job.shift,
+        "required_bytes": required_bytes(job),
+        "available_bytes": free,
+        "argv": list(start.argv),
+    }
+
+
+def _told(options: Options, model: CheckpointModel, job: Job, planned: dict[str, Any]) -> str:
+    """What --dry-run prints."""
+    free, needed = planned["available_bytes"], planned["required_bytes"]
+    lacks = free is not None and free < needed
+    each = format_bytes(max(planned["rank_bytes"]))
+    reader = f"rank r reads what rank r + {job.shift} wrote" if job.shift else "the only rank reads what it wrote"
+    entries = {
+        "model": f"{model.title}, {model.parameters:,} parameters ({model.source}). {model.note}".strip(),
+        "files": f"{plural(planned['files'], 'file')} ({job.layout}), {format_bytes(planned['bytes'])} a checkpoint, "
+        f"at most {each} a rank; the state of {plural(job.shards, 'rank')}"
+        f"{f', cut to {100 * job.fraction:.4g} % of the bytes' if job.fraction < 1 else ''}",
+        "trials": f"{plural(job.trials, 'trial')}; in each {plural(job.checkpoints, 'checkpoint')} written, dropped "
+        f"from the page cache, and read from the oldest on: {reader}",
+        "fsync": f"{planned['fsyncs']} calls for a checkpoint"
+        if job.fsync
+        else "none: what is written may still lie in memory",
+        "space": f"{needed} bytes are required in {options.folder}, "
+        + ("nobody knows how many are available" if free is None else f"{free} are available")
+        + (f": {needed - free} are missing" if lacks else ""),
+        "checks": "every byte (else the command ends with status 5); calls of fsync, and a cold cache before the reads "
+        "(else INVALID, status 3)",
+        "command": shlex.join(planned["argv"]) or "none: this process is the rank",
+    }
+    return "\n".join(line for label, words in entries.items() for line in wrapped(words, f"  {label:<9}", 11))

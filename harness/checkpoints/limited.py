@@ -1,0 +1,19 @@
+"""The names that limits may have: workloads with their readers, and models with the layouts of their checkpoints."""
+
+from pathlib import Path
+
+from dlio_bench.benchmarks.published_models.models import MODELS, SUBSET
+from dlio_bench.benchmarks.registry import WORKLOADS
+from dlio_bench.harness.checkpoints.parts import LAYOUTS
+from dlio_bench.harness.plan.policies import ALIASES, POLICIES
+from dlio_bench.reports import limits
+from dlio_bench.reports.limits import Limits
+
+
+def load(path: Path, workloads: set[str] | None = None, readers: set[str] | None = None) -> Limits:
+    """The limits in a file. workloads, readers: names of results beside those that are known. See `limits.load`."""
+    return limits.load(
+        path,
+        {*WORKLOADS, *MODELS, SUBSET, *(workloads or ())},
+        {*POLICIES, *ALIASES, *LAYOUTS, *(readers or ())},
+    )

@@ -1,0 +1,92 @@
+"""What `dlio-bench checkpoint` measured, as a document: sets written, read back and compared. Pure functions."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dlio_bench.errors import DataError
+from dlio_bench.reports import checkpoint_metrics
+from dlio_bench.reports.checkpoint_types import AWAITED, MOST_WAITED, SCHEMA, Document, checks
+from dlio_bench.reports.files import write_whole
+from dlio_bench.reports.formatting import plural
+from dlio_bench.reports.result import FIX, RESULT_NAME, digest
+from dlio_bench.reports.typed import convert, load_json, require_schema, to_json
+
+
+def complete(document: Document) -> Document:
+    """The document with its checks, metrics, class and digest. ValueError where its trials do not fit together."""
+    _require(document)
+    content = to_json(document)
+    held = checks(document)
+    content |= {
+        "checks": [to_json(check) for check in held],
+        "metrics": {name: to_json(metric) for name, metric in checkpoint_metrics.metrics(document.trials).items()},
+        "class": "EXPLORE" if all(check.ok for check in held) else "INVALID",
+        "marks": [*document.marks, *_marks(document)],
+    }
+    return convert(content | {"digest": digest(content)}, Document)
+
+
+def _marks(document: Document) -> list[str]:
+    """What the trials say."""
+    waited = checkpoint_metrics.per_trial(document.trials, "checkpoint_waited_share")
+    hidden = any(not trial.attestable for trial in document.trials)
+    return [*(["CACHE NOT ATTESTED"] if hidden else []), *([AWAITED] if waited.max() > MOST_WAITED else [])]
+
+
+def save(document: Document, folder: Path) -> Path:
+    """Write it as RESULT_NAME into the folder, whole or not at all; its path. EnvironmentFailure."""
+    path = folder / RESULT_NAME
+    write_whole(path, (json.dumps(to_json(document), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+    return path
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether a file, or the result file of a folder, is the result of checkpoints."""
+    file = path / RESULT_NAME if path.is_dir() else path
+    try:
+        head = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False  # whoever loads it as another result says why
+    return isinstance(head, dict) and head.get("schema") == SCHEMA
+
+
+def apart(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """The paths of results of checkpoints, and those of other results."""
+    ours = [path for path in paths if is_checkpoint(path)]
+    return ours, [path for path in paths if path not in ours]
+
+
+def load(path: Path) -> Document:
+    """The document of a folder or file. UsageError, EnvironmentFailure; DataError where it is not whole or altered."""
+    file = path / RESULT_NAME if path.is_dir() else path
+    content: Any = load_json(file, FIX)
+    require_schema(content, [SCHEMA], str(file), FIX)
+    if content.get("digest") != digest(content):
+        raise DataError(f"'{file}' was altered after it was written: its digest does not match. Use the original file.")
+    try:
+        document = convert(content, Document)
+        _require(document)
+    except ValueError as error:
+        raise DataError(f"'{file}' does not follow {SCHEMA}: {error}. Measure again.") from error
+    return document
+
+
+def _require(document: Document) -> None:
+    """ValueError where trials, ranks or numbers do not fit together."""
+    if [trial.trial for trial in document.trials] != list(range(len(document.trials))):
+        raise ValueError("a trial is missing, or told twice")
+    for trial in document.trials:
+        if not len(trial.writes) == len(trial.reads) == document.checkpoints:
+            raise ValueError(f"a trial has other than {plural(document.checkpoints, 'checkpoint')}")
+        for write, read in zip(trial.writes, trial.reads, strict=True):
+            by_rank = (write.rank_seconds, write.rank_waited, write.rank_made, write.rank_synced, read.rank_seconds)
+            if {len(row) for row in by_rank} != {document.ranks}:
+                raise ValueError(f"a checkpoint tells of other than {plural(document.ranks, 'rank')}")
+            if write.bytes != document.bytes:
+                raise ValueError(f"a checkpoint has {write.bytes} bytes, and the others {document.bytes}")
+    if len(document.rank_hosts) != document.ranks:
+        raise ValueError(f"the hosts of {plural(len(document.rank_hosts), 'rank')} are told")
+    if document.digest and {*document.metrics} != {*checkpoint_metrics.CHECKPOINT_METRICS}:
+        raise ValueError("a metric is missing, or not known")

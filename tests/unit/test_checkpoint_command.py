@@ -1,0 +1,225 @@
+"""`dlio-bench checkpoint` of one rank: its result, and what show, report, judge and accept make of it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlio_bench.errors import DataError
+from dlio_bench.harness.cli import main
+from dlio_bench.reports import checkpoint, checkpoint_html, checkpoint_text
+from dlio_bench.reports.checkpoint_metrics import metrics
+from dlio_bench.reports.checkpoint_types import Document
+from dlio_bench.reports.typed import convert, to_json
+
+SMALL = ("checkpoint", "hepcnn", "--fraction", "1%", "--shards", "2")
+MEASURED = Path("out")
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a result with five trials."""
+    place = tmp_path_factory.mktemp("checkpoints")
+    assert main([*SMALL, "--folder", str(place), "--out", str(place / MEASURED)]) == 0
+    return place / MEASURED
+
+
+def altered(result: Path, change: Callable[[dict[str, Any]], object]) -> Document:
+    """The document with other trials, and what follows from them."""
+    content = to_json(checkpoint.load(result)) | {"digest": "", "checks": [], "metrics": {}, "marks": []}
+    change(content)
+    return checkpoint.complete(convert(content, Document))
+
+
+def judged(folder: Path, limits: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
+    file = folder / "limits.toml"
+    file.write_text(limits)
+    capsys.readouterr()
+    status = main(["judge", str(folder), "--limits", str(file), "--json"])
+    return status, json.loads(capsys.readouterr().out)
+
+
+def test_rates_count_the_slowest_rank_and_both_means_are_told(result: Path) -> None:
+    def two_ranks(content: dict[str, Any]) -> None:
+        content |= {"ranks_per_node": 2, "rank_hosts": ["a", "a"], "bytes": 100}
+        for trial in content["trials"]:
+            for number, write in enumerate(trial["writes"]):
+                write |= {"bytes": 100, "seconds": 4.0 - 3 * number, "rank_seconds": [0.5, 3.5],
+                          "rank_synced": [0.25, 1.75], "rank_waited": [0, 0.4], "rank_made": [0, 0]}  # fmt: skip
+            for read in trial["reads"]:
+                read |= {"seconds": 2.0, "rank_seconds": [1.0, 2.0]}
+
+    told = altered(result, two_ranks).metrics
+    assert told["checkpoint_write_seconds"].value == 2.5
+    assert told["checkpoint_write_bandwidth"].value == 200 / 5  # bytes over time
+    assert told["checkpoint_write_mean_rate"].value == (25 + 100) / 2
+    assert told["checkpoint_write_rank0_rate"].value == 200
+    assert told["checkpoint_read_bandwidth"].value == told["checkpoint_read_mean_rate"].value == 50
+    assert told["checkpoint_read_rank0_rate"].value == 100
+    assert told["checkpoint_fsync_share"].value == 0.5
+    assert told["checkpoint_waited_share"].value == pytest.approx(0.1)
+    assert told["checkpoint_write_bandwidth"].ci == (40, 40)
+
+
+@pytest.mark.parametrize(
+    ("change", "failing"),
+    [
+        (lambda c: c["trials"][1].update(compared_bytes=1), "content"),
+        (lambda c: c["trials"][1]["writes"][0].update(fsyncs=3), "fsync"),
+        (lambda c: c["trials"][1].update(resident_share=0.5, attestable=True, memory_backed=False), "cold cache"),
+    ],
+)
+def test_what_does_not_hold_makes_it_invalid(change: Callable[[dict[str, Any]], object], failing: str, result: Path,
+                                             tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+    document = altered(result, change)
+    assert document.class_ == "INVALID"
+    assert [check.name for check in document.checks if not check.ok] == [failing]
+    assert "FAILED" in checkpoint_text.render(document)
+    checkpoint.save(document, tmp_path)
+    status, judgement = judged(tmp_path, '[hepcnn.sharded."1x1"]\ncheckpoint_fsyncs = { at_most = 99 }\n', capsys)
+    assert status == (5 if failing == "content" else 3)
+    assert [reason["rule"] for reason in judgement["results"][0]["reasons"]] == [failing]
+
+
+def test_limits_judge_checkpoints_beside_other_readers_and_layouts(
+    result: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint.save(altered(result, lambda _: None), tmp_path)
+    held = '[hepcnn.sharded."1x1"]\ncheckpoint_write_bandwidth = { at_least = "1 B/s" }\nspread = { at_most = "999 %" }'
+    status, judgement = judged(tmp_path, held, capsys)
+    assert (status, judgement["verdict"], judgement["results"][0]["workload"]) == (0, "pass", "hepcnn")
+    status, judgement = judged(tmp_path, held.replace("1 B/s", "999 TB/s"), capsys)
+    assert (status, judgement["verdict"]) == (1, "fail")
+    # a metric of runs has no value here, and is not judged as if it had
+    status, judgement = judged(tmp_path, f'{held}\n[cdb."*"."*"]\nau = {{ at_least = "90 %" }}\n', capsys)
+    assert (status, [finding["metric"] for finding in judgement["missing"]]) == (3, ["au"])
+    assert main(["judge", str(tmp_path), "--limits", str(tmp_path / "none.toml")]) == 2
+
+
+def test_metrics_that_do_not_follow_from_the_trials_are_refused(
+    result: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = to_json(checkpoint.load(result))
+    document["metrics"]["checkpoint_read_bandwidth"]["value"] *= 2
+    document["digest"] = checkpoint.digest(document)
+    (tmp_path / "result.json").write_text(json.dumps(document))
+    status, judgement = judged(tmp_path, '[hepcnn."*"."*"]\ncheckpoint_fsyncs = { at_most = 99 }\n', capsys)
+    assert status == 3
+    assert [reason["rule"] for reason in judgement["results"][0]["reasons"]] == ["metrics"]
+    document["seed"] += 1
+    (tmp_path / "result.json").write_text(json.dumps(document))
+    with pytest.raises(DataError, match="altered"):
+        checkpoint.load(tmp_path)
+
+
+def test_show_and_report_tell_it_again_and_trust_no_text(
+    result: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = "<script>alert(1)</script>\x1b[2J"
+    document = altered(result, lambda c: (c["model"].update(title=hostile), c.update(folder=hostile)))
+    checkpoint.save(document, tmp_path)
+    capsys.readouterr()
+    assert main(["show", str(tmp_path), "--verbose"]) == 0
+    shown = capsys.readouterr().out
+    assert "mean of rates" in shown
+    assert "\x1b" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    assert main(["show", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["digest"] == document.digest
+    assert main(["report", str(tmp_path)]) == 0
+    page = (tmp_path / checkpoint_html.NAME).read_text()
+    assert "<script>alert(1)" not in page
+    assert main(["report", str(tmp_path), "--limits", "x.toml"]) == 2
+    assert main(["export", str(tmp_path), "--to", "junit"]) == 2
+
+
+def test_a_dry_run_writes_nothing_and_tells_space_and_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["checkpoint", "llama3-8b-subset", "--dry-run", "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert (planned["ranks"], planned["files"], planned["checkpoints"], planned["fsyncs"]) == (8, 16, 10, 16 + 3)
+    assert planned["required_bytes"] == 10 * planned["bytes"] + (1 << 20)
+    assert main(["checkpoint", "llama3-405b", "--dry-run", "--ranks-per-node", "2"]) == 0
+    told = capsys.readouterr().out
+    assert "1544 files" in told
+    assert "required" in told
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "told"),
+    [
+        (("llama3-9b",), 2, "Did you mean 'llama3-"),
+        (("llama3-8b", "--fraction", "0%"), 2, "--fraction 0"),
+        (("llama3-8b", "--layout", "sharde"), 2, "'sharded'"),
+        (("llama3-8b", "--folder", "nowhere"), 2, "nowhere does not exist"),
+        (("llama3-8b", "--checkpoints", "0"), 2, "at least 1"),
+        (("llama3-8b-subset", "--ranks-per-node", "4"), 2, "8 ranks"),
+        (("llama3-8b-subset", "--fraction", "1%"), 2, "whole checkpoints"),
+        (("llama3-405b", "--checkpoints", "1000"), 4, "are missing"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_fix(
+    words: tuple[str, ...], status: int, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert main(["checkpoint", *words]) == status
+    assert told in capsys.readouterr().err.replace("\n", " ")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_interval_needs_five_trials(result: Path) -> None:
+    trials = checkpoint.load(result).trials
+    assert all(metric.ci is not None for metric in metrics(trials).values())
+    assert all(metric.ci is None for metric in metrics(trials[:4]).values())
+
+
+PLAN = """
+[system]
+name = "x"
+[dataset]
+times_memory = 0.00001
+[[run]]
+workload = "cdb"
+readers = ["naive"]
+tiny = true
+[[checkpoint]]
+model = "hepcnn"
+folder = "."
+nodes = [1, 2]
+{keys}
+[limits.hepcnn.sharded."2x1"]
+{metric} = {{ at_least = "1 kB/s" }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("keys", "metric", "told"),
+    [
+        ("", "checkpoint_read_bandwidth", ""),
+        ("", "pfs_bandwidth", "Add a [[run]]"),
+        ('layout = "single-file"', "checkpoint_read_bandwidth", "Add a [[checkpoint]]"),
+        ("shards = 3", "checkpoint_read_bandwidth", "checkpoint[0]: --shards 3"),
+        ('fraction = "1"', "checkpoint_read_bandwidth", "is not a percentage"),
+        ("ranks = 1", "checkpoint_read_bandwidth", "checkpoint[0].ranks"),
+    ],
+)
+def test_a_plan_of_acceptance_has_checkpoints(
+    keys: str, metric: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("DLIO_BENCH_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "plan.toml").write_text(PLAN.format(keys=keys, metric=metric))
+    status = main(["accept", str(tmp_path / "plan.toml"), "--out", str(tmp_path / "out"), "--dry-run", "--json"])
+    shown = capsys.readouterr()
+    assert status == (2 if told else 0), shown.err
+    assert told in shown.err.replace("\n", " ")
+    if not told:
+        parts = [part for part in json.loads(shown.out)["parts"] if part["kind"] == "checkpoint"]
+        assert [part["name"] for part in parts] == ["hepcnn-sharded-1x1", "hepcnn-sharded-2x1"]
+        assert parts[0]["command"][:5] == ["dlio-bench", "checkpoint", "hepcnn", "--folder", str(tmp_path)]
