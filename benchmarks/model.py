@@ -90,6 +90,33 @@ class Cutting:
 
 
 @dataclass(frozen=True)
+class Update:
+    """A part of a step: it updates some variables, with an optimiser and an exchange of gradients of its own.
+
+    variables(network) -> those that it updates. loss(network, fields, keys) -> scalar, in training.
+    """
+
+    variables: Callable[[Any], list[Any]]
+    loss: Callable[[Any, Fields, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Making:
+    """A network whose outputs are samples like those that it learns from, drawn from the keys; the fields' labels are
+    the samples themselves.
+
+    most: held-out samples that the made ones are compared with. measured(samples [n, ...]) -> (values by quantity,
+    [k] each; why other quantities are missing, or None). combined: quantities whose distances are published as a sum.
+    picture(made, held_out) -> a PNG file.
+    """
+
+    most: int
+    measured: Callable[[npt.NDArray[np.float32]], tuple[dict[str, npt.NDArray[np.float64]], str | None]]
+    combined: tuple[str, ...]
+    picture: Callable[[npt.NDArray[np.float32], npt.NDArray[np.float32]], bytes]
+
+
+@dataclass(frozen=True)
 class Course:
     """What schedules go by: steps of an epoch, and samples of a step over all ranks."""
 
@@ -115,7 +142,8 @@ class Model:
 
     count(outputs, labels) -> float64 [k], which adds up over batches and ranks; score(sums) -> values by name, `metric`
     among them, which is to become HIGHER or LOWER. chance: what the best constant output scores; None without labels.
-    cutting: of samples, for a network of pieces, which has no labels and so only predicts.
+    cutting: of samples, for a network of pieces, which has no labels and so only predicts. updates: of a step, one
+    after the other, instead of one of all variables by `loss`, which is then None. making: of samples.
     """
 
     name: str
@@ -129,7 +157,7 @@ class Model:
     epochs: int
     sample: Callable[[Dataset], Sample]
     network: Callable[[tuple[int, ...], float, bool, int], Any]
-    loss: Callable[[Tensor, Fields], Tensor]
+    loss: Callable[[Tensor, Fields], Tensor] | None
     optimizer: Callable[[], Any]
     rate: Callable[[int, Course], float]
     count: Callable[[npt.NDArray[Any], npt.NDArray[Any]], Counts]
@@ -140,6 +168,8 @@ class Model:
     penalty: Callable[[Any], Tensor] | None = None
     notes: tuple[str, ...] = ()  # where it departs from what was published, or follows it though it seems a mistake
     cutting: Cutting | None = None
+    updates: tuple[Update, ...] = ()
+    making: Making | None = None
 
 
 def choose(models: Sequence[Model], variant: str, name: str | None = None) -> Model:
@@ -211,6 +241,7 @@ def objective(
 
     fields = sample.fields(unpacked(lent, sample.parts))
     outputs = network([fields.inputs, tensorflow().convert_to_tensor(key)], training=training)
+    assert model.loss is not None
     loss = model.loss(outputs, fields)
     if training and model.penalty is not None:
         loss += model.penalty(network)
@@ -219,7 +250,7 @@ def objective(
 
 def traced(model: Model, sample: Sample, network: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Compiled for steps: train(lent, key) -> (loss, gradients of the trainable variables), and
-    evaluate(lent) -> (outputs, labels), without dropout.
+    evaluate(lent, key=None) -> (outputs, labels), without dropout; a network that makes samples draws from the key.
 
     A batch of another size is compiled for anew.
     """
@@ -233,19 +264,52 @@ def traced(model: Model, sample: Sample, network: Any) -> tuple[Callable[..., An
             loss, _ = objective(model, sample, network, lent, key, training=True)
         return loss, tape.gradient(loss, [variable.value for variable in network.trainable_variables])
 
-    def evaluate(lent: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    def evaluate(lent: Sequence[Tensor], key: Tensor | None = None) -> tuple[Tensor, Tensor]:
         fields = sample.fields(unpacked(lent, sample.parts))
-        unused = tf.zeros((tf.shape(fields.inputs)[0], 2), tf.int64)
-        return network([fields.inputs, unused], training=False), fields.labels
+        if key is None:
+            key = tf.zeros((tf.shape(fields.inputs)[0], 2), tf.int64)
+        return network([fields.inputs, key], training=False), fields.labels
 
     # AutoGraph has nothing to translate here, and would log what it cannot
     return tf.function(train, autograph=False), tf.function(evaluate, autograph=False)
+
+
+def traced_updates(model: Model, sample: Sample, network: Any) -> list[tuple[Callable[..., Any], list[Any]]]:
+    """(train(lent, key) -> (loss, gradients), compiled; the variables that these are of) for each update of a step."""
+    from dlio_bench.benchmarks.tensor_batches import unpacked
+    from dlio_bench.benchmarks.tensors import tensorflow
+
+    tf = tensorflow()
+
+    def compiled(update: Update) -> tuple[Callable[..., Any], list[Any]]:
+        variables = update.variables(network)
+
+        def train(lent: Sequence[Tensor], key: Tensor) -> tuple[Tensor, list[Tensor]]:
+            fields = sample.fields(unpacked(lent, sample.parts))
+            with tf.GradientTape() as tape:
+                loss = update.loss(network, fields, key)
+            return loss, tape.gradient(loss, [variable.value for variable in variables])
+
+        return tf.function(train, autograph=False), variables
+
+    if not model.updates:
+        return [(traced(model, sample, network)[0], network.trainable_variables)]
+    return [compiled(update) for update in model.updates]
 
 
 def parameters(model: Model, network: Any) -> int:
     """Parameters of a network, counted as the published number counts them."""
     variables = network.variables if model.counted == ALL else network.trainable_variables
     return sum(math.prod(variable.shape) for variable in variables)
+
+
+def require_finite_samples(model: Model, made: npt.NDArray[Any]) -> None:
+    """Diverged where a network makes samples that hold no number."""
+    if model.making is not None and not np.isfinite(made).all():
+        raise Diverged(
+            f"Some of what {model.name} makes is no number: the training diverged. Use a smaller learning rate, single "
+            "precision, or data whose values mean something (--fill physical)."
+        )
 
 
 def require_finite(loss: float, model: str, step: int, rate: float) -> None:

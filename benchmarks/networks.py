@@ -117,6 +117,10 @@ class Layers:
         """Dropout of a share `rate`, its masks drawn from the keys."""
         return _sample_dropout()(rate, next(self._masks))(x, self._keys) if self._dropout else x
 
+    def noise(self, size: int) -> Tensor:
+        """Standard normal numbers [n, size], drawn from the keys."""
+        return _noise()(size)(self._keys)
+
     def leaky(self, x: Tensor, slope: float) -> Tensor:
         """The leaky ReLU. In two operations: TensorFlow 2.18 fails to optimise a graph that has its own one."""
         return self._keras.ops.maximum(x, slope * x)
@@ -157,6 +161,29 @@ def _idle() -> Any:
             return x
 
     return Idle
+
+
+@cache
+def _noise() -> Any:
+    tf = tensorflow()
+
+    class Noise(keras().layers.Layer):  # type: ignore[misc, name-defined, unused-ignore]  # Keras is not typed
+        """`size` standard normal numbers for each of the keys int64 [n, 2]: the same key gives the same numbers."""
+
+        def __init__(self, size: int) -> None:
+            super().__init__(dtype="float32")
+            self.size = size
+
+        def call(self, keys: Tensor) -> Tensor:
+            def drawn(seed: Tensor) -> Tensor:
+                return tf.random.stateless_normal((self.size,), seed, alg="philox")
+
+            return tf.map_fn(drawn, keys, fn_output_signature=tf.float32)
+
+        def compute_output_shape(self, keys_shape: Any) -> Any:
+            return (keys_shape[0], self.size)
+
+    return Noise
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from dlio_bench.reports import judge, models, predictions, sentences, tables, transfers
+from dlio_bench.reports import generated, judge, models, predictions, sentences, tables, transfers
 from dlio_bench.reports.advice import advice, shared_advice
 from dlio_bench.reports.comparable import comparable, groups, ordered, refusals
 from dlio_bench.reports.comparison import answer, comparisons, credits, rows_of
@@ -22,6 +22,7 @@ SENTENCES = {
     "models": models.together,
     "training": sentences.training,
     "checkpoints": sentences.checkpoint_load,
+    "made": generated.sentence,
     "inference": sentences.inference,
     "shares": sentences.sharing,
     "validation": sentences.validation,

@@ -87,3 +87,11 @@ def rank_test(before: Floats, after: Floats, *, paired: bool) -> float | None:
 
     test = wilcoxon if paired else mannwhitneyu
     return float(test(before, after).pvalue)
+
+
+def kolmogorov_smirnov(some: Floats, others: Floats) -> tuple[float, float]:
+    """(largest difference of the two distribution functions, the p of it in large groups), of float64 [n] and [m]."""
+    from scipy.stats import ks_2samp
+
+    test = ks_2samp(some, others, method="asymp")
+    return float(test.statistic), float(test.pvalue)

@@ -12,6 +12,7 @@ from dlio_bench.reports import (
     facts,
     figures,
     formatting,
+    generated,
     judge,
     models,
     predictions,
@@ -94,6 +95,9 @@ def page(pairs: Sequence[tuple[Result, Steps]], judgement: Judgement | None = No
             (label, models.titles(result), models.rows(result), models.together(result))
             for label, result in zip(labels, results, strict=True)
             if result.models
+        ],
+        made=[
+            (label, *shown) for label, result in zip(labels, results, strict=True) for shown in generated.shown(result)
         ],
         sections={
             "Training": sentences.each(labels, results, sentences.training),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from dlio_bench.reports import detail, judge, models, predictions, sentences, tables
+from dlio_bench.reports import detail, generated, judge, models, predictions, sentences, tables
 from dlio_bench.reports.advice import shared_advice
 from dlio_bench.reports.comparable import comparable, ordered, refusals
 from dlio_bench.reports.comparison import answer, credits
@@ -61,6 +61,7 @@ def _one(result: Result) -> Iterator[str]:
             ("models", models.together(result)),
             ("training", sentences.training(result)),
             ("checkpoints", sentences.checkpoint_load(result)),
+            ("made", generated.sentence(result)),
             ("inference", sentences.inference(result)),
             ("of the ceiling", sentences.ceiling(result)),
         ):

@@ -52,12 +52,44 @@ class Checkpoint(Struct, frozen=True):
     seconds: Amount
 
 
+class Distance(Struct, frozen=True):
+    """How far the values of a quantity are apart in two groups of samples, by the two-sample Kolmogorov-Smirnov test.
+
+    statistic: the largest difference of the two distribution functions. score: -ln p, at most 700.
+    """
+
+    statistic: Share
+    score: Amount
+
+
+class Quantity(Struct, frozen=True, kw_only=True):
+    """Distances of made samples from held-out ones, before this run's training and behind it; None where either had no
+    value of this quantity."""
+
+    name: str
+    before: Distance | None
+    after: Distance | None
+
+
+class Generated(Struct, frozen=True, kw_only=True):
+    """What a network made, compared with as many held-out samples. combined: quantities whose scores were published as
+    a sum. missing: why other quantities are not there. picture: a PNG file in base64, made samples in the upper row."""
+
+    samples: Count
+    quantities: list[Quantity]
+    combined: list[str] = []
+    missing: str | None = None
+    picture: str | None = None
+
+
 class Reduced(Struct, frozen=True, kw_only=True):
-    """All-reduces of gradients, which may overlap compute; bytes that one rank had added up. And checkpoints."""
+    """All-reduces of gradients, which may overlap compute; bytes that one rank had added up. And checkpoints, and what
+    a network made that makes samples."""
 
     allreduce_seconds: Amount
     allreduce_bytes: Count
     checkpoints: list[Checkpoint] = []
+    generated: list[Generated] = []
 
 
 class Training(Reduced, frozen=True, kw_only=True):

@@ -26,6 +26,7 @@ SLOW = (
     "unit/test_cosmoflow", "unit/test_dedup", "unit/test_doctor", "unit/test_dropout", "unit/test_every_order",
     "unit/test_generate", "unit/test_grayscott", "unit/test_hdf5_tools", "unit/test_hepcnnb", "unit/test_imagenet",
     "unit/test_images",
+    "unit/test_hepgan",
     "unit/test_inference", "unit/test_larc", "unit/test_layouts", "unit/test_models", "unit/test_models_delivery",
     "unit/test_models_learn", "unit/test_mutated_documents", "unit/test_mutated_files", "unit/test_peers",
     "unit/test_pfs_life", "unit/test_pfs_mounts", "unit/test_prediction", "unit/test_process",

@@ -1,6 +1,7 @@
 """HEPCNNB as it was run: batch, what its reader opens."""
 
 from dlio_bench.benchmarks.hepcnnb.decode import decode
+from dlio_bench.benchmarks.hepcnnb.gan import HEPGAN
 from dlio_bench.benchmarks.hepcnnb.layout import layout
 from dlio_bench.benchmarks.hepcnnb.model import HEPCNNB_CNN
 from dlio_bench.benchmarks.hepcnnb.pipeline import UPSTREAM
@@ -25,5 +26,5 @@ HEPCNNB = Workload(
         source="NERSC/DL-Parallel-IO @290ed4a, hep_cnn/scripts/hep_classifier_tf_train_horovod.py train_loop: a pass "
         "over all validation files of the rank at the end of each epoch",
     ),
-    models=(HEPCNNB_CNN,),
+    models=(HEPCNNB_CNN, HEPGAN),
 )

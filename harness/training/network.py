@@ -1,7 +1,7 @@
 """Real training: a published network on TensorFlow, one step of forward, backward, exchange and update a batch."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,15 @@ import numpy as np
 
 from dlio_bench.batches import Batch
 from dlio_bench.benchmarks import model as models
-from dlio_bench.benchmarks.model import Course, Model, Sample, keys, parameters, require_finite
+from dlio_bench.benchmarks.model import (
+    Course,
+    Model,
+    Sample,
+    keys,
+    parameters,
+    require_finite,
+    require_finite_samples,
+)
 from dlio_bench.benchmarks.tensor_batches import WORD, lend
 from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.errors import EnvironmentFailure
@@ -19,6 +27,7 @@ from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.training.checkpoint import Found, State, captured, restore, save
 from dlio_bench.harness.training.devices import pin_gpu
 from dlio_bench.harness.training.exchange.exchange import Exchange
+from dlio_bench.harness.training.making import HeldOut
 from dlio_bench.harness.training.trainer import Spent, Trained
 from dlio_bench.reports.trials import Checkpoint, Reduced
 from dlio_bench.reports.types import Network
@@ -60,6 +69,15 @@ class Checkpoints:
         return self.folder / f"{reader}-{self.scale}" / self.kept / f"trial-{trial}"
 
 
+@dataclass
+class _Update:
+    """One of the updates of a step, see benchmarks.model.Update. train(lent, key) -> (loss, gradients)."""
+
+    train: Callable[..., Any]
+    apply: Callable[[list[Any]], Any]
+    optimizer: Any
+
+
 class NetworkTrainer:
     """See Trainer. All ranks make it, and call everything but `forward` and `save`, together."""
 
@@ -75,27 +93,30 @@ class NetworkTrainer:
         seed: int,
         checkpoints: Checkpoints | None = None,
         resumed: Found | None = None,
+        last_trial: int = 0,
     ) -> None:
         """`device`: what start_tensorflow said. `seed`: of the initial weights, which are rank 0's, or `resumed`.
+        last_trial: behind which samples that the network makes are compared with held-out ones.
 
         DataError for a checkpoint of another network.
         """
         self._comm, self._model, self._course, self._exchange = comm, model, course, exchange
         self._network = models.build(model, sample.shape, seed=seed)
-        self._optimizer = model.optimizer()
-        self._optimizer.build(self._network.trainable_variables)
-        self._variables = [*self._network.variables, *self._optimizer.variables]
+        self._updates = [self._made(*update) for update in models.traced_updates(model, sample, self._network)]
+        self._states = [variable for update in self._updates for variable in update.optimizer.variables]
+        self._variables = [*self._network.variables, *self._states]
         self._resumed = None if resumed is None else resumed.state
         if resumed is not None:
             restore(self._network.variables, resumed.state.weights, "weights", resumed.path)
-            restore(self._optimizer.variables, resumed.state.optimizer, "an optimiser's state", resumed.path)
-        self._start = exchange.broadcast(self._network.variables) + captured(self._optimizer.variables)
-        self._train, self._evaluate = models.traced(model, sample, self._network)
-        self._apply = tensorflow().function(self._update, autograph=False)
+            restore(self._states, resumed.state.optimizer, "an optimiser's state", resumed.path)
+        self._start = exchange.broadcast(self._network.variables) + captured(self._states)
+        _, self._evaluate = models.traced(model, sample, self._network)
         self._device, self._seed, self._step = device, seed, 0
         self._checkpoints, self._saved, self._folder = checkpoints, list[Checkpoint](), Path()
         self._losses: list[float] = []
         self._counts: Any = None
+        self._last_trial = last_trial
+        self._held_out = None if model.making is None else HeldOut(comm, model, self._network, sample.shape)
 
     @property
     def meets(self) -> bool:
@@ -121,10 +142,11 @@ class NetworkTrainer:
         """
         with memory_errors(self._model):
             for samples, widths in dict.fromkeys(training):
-                _, gradients = self._train(blank(samples, widths), tensorflow().zeros((samples, 2), "int64"))
-                self._apply(_tensors(self._exchange.reduce(gradients)))
+                for update in self._updates:
+                    _, gradients = update.train(blank(samples, widths), _no_keys(samples))
+                    update.apply(_tensors(self._exchange.reduce(gradients)))
             for samples, widths in dict.fromkeys(validation):
-                outputs, labels = self._evaluate(blank(samples, widths))
+                outputs, labels = self._evaluate(blank(samples, widths), _no_keys(samples))
                 self._model.count(outputs.numpy(), labels.numpy())
 
     def begin(self, reader: str, trial: int, seed: int) -> None:
@@ -139,27 +161,31 @@ class NetworkTrainer:
             variable.assign(value)
         self._step = 0 if self._resumed is None else self._resumed.step
         self._seed, self._losses, self._counts = seed, [], None
+        if self._held_out is not None:
+            self._held_out.begin(wanted=trial == self._last_trial)
 
     def step(self, batch: Batch) -> Spent:
         """See Trainer."""
         clock, began = time.perf_counter, time.perf_counter()
         lent, key = lend(batch), tensorflow().constant(keys(batch.ids, self._step, self._seed))
-        converted = clock()
-        with memory_errors(self._model):
-            loss, gradients = self._train(lent, key)
-            value, rate = float(loss), self._model.rate(self._step, self._course)
-            self._finish()
-        require_finite(value, self._model.name, self._step, rate)
-        computed = clock()
-        means = self._exchange.reduce(gradients)
-        exchanged = clock()
-        self._optimizer.learning_rate = rate
-        with memory_errors(self._model):
-            self._apply(_tensors(means))
-            self._finish()
+        converted, value, exchange = clock(), 0.0, 0.0
+        rate = self._model.rate(self._step, self._course)
+        for update in self._updates:
+            with memory_errors(self._model):
+                loss, gradients = update.train(lent, key)
+                value = float(loss)
+                self._finish()
+            require_finite(value, self._model.name, self._step, rate)
+            computed = clock()
+            means = self._exchange.reduce(gradients)
+            exchange += clock() - computed
+            update.optimizer.learning_rate = rate
+            with memory_errors(self._model):
+                update.apply(_tensors(means))
+                self._finish()
         self._losses.append(value)
         self._step += 1
-        return Spent(converted - began, exchanged - computed)
+        return Spent(converted - began, exchange)
 
     def save(self) -> None:
         """See Trainer. Rank 0 writes; the others meet it in the next step's exchange."""
@@ -172,7 +198,7 @@ class NetworkTrainer:
             self._course.epoch(self._step),
             self._seed,
             captured(self._network.variables),
-            captured(self._optimizer.variables),
+            captured(self._states),
             None if lagged is None else [np.array(mean) for mean in lagged],
             checkpoints.about,
         )
@@ -186,8 +212,12 @@ class NetworkTrainer:
     def forward(self, batch: Batch) -> None:
         """See Trainer."""
         with memory_errors(self._model):
-            outputs, labels = self._evaluate(lend(batch))
+            key = tensorflow().constant(keys(batch.ids, 0, self._seed))
+            outputs, labels = self._evaluate(lend(batch), key)
+            require_finite_samples(self._model, outputs.numpy())
             counts = self._model.count(outputs.numpy(), labels.numpy())
+        if self._held_out is not None:
+            self._held_out.keep(key.numpy(), labels.numpy())
         self._counts = counts if self._counts is None else self._counts + counts
 
     def score(self) -> dict[str, float]:
@@ -202,15 +232,27 @@ class NetworkTrainer:
         costs = self._exchange.costs
         seconds = sum(cost.ended - cost.started for cost in costs)
         nbytes = sum(cost.nbytes for cost in costs)
-        reduced = Reduced(allreduce_seconds=seconds, allreduce_bytes=nbytes, checkpoints=self._saved)
+        generated = None
+        if self._held_out is not None and self._held_out.wanted:
+            before = self._start[: len(self._network.variables)]
+            generated = self._held_out.compared(before, self._exchange.broadcast(self._network.variables))
+        reduced = Reduced(
+            allreduce_seconds=seconds,
+            allreduce_bytes=nbytes,
+            checkpoints=self._saved,
+            generated=[] if generated is None else [generated],
+        )
         return Trained(np.array(self._losses), reduced)
 
     def close(self) -> None:
         """End the exchange. Not after a failure."""
         self._exchange.close()
 
-    def _update(self, means: Sequence[Any]) -> None:
-        self._optimizer.apply(list(means), self._network.trainable_variables)
+    def _made(self, train: Callable[..., Any], variables: list[Any]) -> _Update:
+        optimizer = self._model.optimizer()
+        optimizer.build(variables)
+        apply = tensorflow().function(lambda means: optimizer.apply(means, variables), autograph=False)
+        return _Update(train, apply, optimizer)
 
     def _finish(self) -> None:
         """Wait for the device: a GPU is still at work when a call returns, also on what it has of the batch."""
@@ -248,6 +290,10 @@ def blank(samples: int, widths: Widths) -> tuple[Any, ...]:
     """
     blank = [np.ones((samples, width // WORD), np.int32).view(np.float32) for width in widths]
     return tuple(tensorflow().constant(block) for block in blank)
+
+
+def _no_keys(samples: int) -> Any:
+    return tensorflow().zeros((samples, 2), "int64")
 
 
 def _tensors(means: Sequence[Any]) -> list[Any]:

@@ -146,6 +146,11 @@ def test_the_libraries_of_compare_have_one_file_each_and_load_when_it_runs() -> 
     assert not early & {"scipy", "ruptures"}
 
 
+def test_fastjet_has_one_file_and_loads_for_jets_alone() -> None:
+    assert importers("fastjet") == {"benchmarks/hepcnnb/image_quantities.py"}
+    assert "fastjet" not in loaded("import dlio_bench.benchmarks.registry, dlio_bench.harness.training.making")
+
+
 def test_darshan_loads_in_the_process_that_reads_a_log_alone() -> None:
     assert importers("darshan") == {"harness/tracing/darshan_log.py"}
     assert "darshan" not in loaded("import dlio_bench.harness.tracing.command, dlio_bench.harness.tracing.darshan_log")

@@ -70,6 +70,7 @@ def test_a_network_has_the_published_number_of_parameters(model: Model, publishe
 def test_the_published_numbers() -> None:
     assert {name: model.parameters for name, model in MODELS.items()} == {
         "hepcnn": 594_178,
+        "hepgan": 303_840 + 174_784,
         "tiramisu": 5_239_635,
         "deeplab": 43_669_251,
         "cosmoflow": 8_907_556,

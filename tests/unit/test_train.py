@@ -135,11 +135,11 @@ def test_every_trial_begins_anew_and_nothing_reads_a_batch_after_its_step(traine
 
 
 def test_compiling_leaves_no_trace_and_steps_compile_nothing(trainer: NetworkTrainer) -> None:
-    before = trainer._train.experimental_get_tracing_count()  # type: ignore[attr-defined]
+    before = trainer._updates[0].train.experimental_get_tracing_count()  # type: ignore[attr-defined]
     losses = trained(trainer, seed=3)
     trainer.compile([(BATCH, (BYTES,))], [(BATCH, (BYTES,))])
     assert trained(trainer, seed=3) == losses
-    assert trainer._train.experimental_get_tracing_count() == before == 1  # type: ignore[attr-defined]
+    assert trainer._updates[0].train.experimental_get_tracing_count() == before == 1  # type: ignore[attr-defined]
 
 
 def test_statistics_of_batches_begin_anew_and_have_no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +179,7 @@ def test_too_little_memory_is_said_with_what_helps(trainer: NetworkTrainer, monk
     def exhausted(*_: Any) -> None:
         raise tensorflow().errors.ResourceExhaustedError(None, None, "OOM when allocating tensor\nand more")
 
-    monkeypatch.setattr(trainer, "_train", exhausted)
+    monkeypatch.setattr(trainer._updates[0], "train", exhausted)
     with pytest.raises(EnvironmentFailure, match=r"OOM when allocating tensor\. Use a smaller --batch"):
         trainer.step(sample_of(np.random.Generator(np.random.Philox(8))))
 

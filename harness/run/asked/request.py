@@ -240,7 +240,7 @@ def look_up(options: Options) -> Request:
     layout = find_layout(workload, options.variant, tiny=options.tiny, fill=PHYSICAL)
     refusals.require_plans(options, rows)
     several = models.resolve(options, rows)
-    trained = training.resolve(options, workload, layout, rows)
+    trained = training.resolve(options, workload, layout, rows, [each.network for each in several if each.network])
     inferred = inference.resolve(options, workload, layout, rows)
     step = None if trained or inferred else step_time(workload, options.compute, layout.variant, tiny=options.tiny)
     scale = 1.0

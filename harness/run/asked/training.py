@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dlio_bench.benchmarks.model import choose, require_labels
+from dlio_bench.benchmarks.model import Model, choose, require_labels
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import PHYSICAL, RANDOM, Layout
@@ -39,17 +39,21 @@ class Training:
         return ExchangeOptions(self.kind, self.fp16, self.lag, self.hierarchical, ranks_per_node, self.timeout)
 
 
-def resolve(options: Options, workload: Workload, layout: Layout, rows: Sequence[Policy]) -> Training | None:
+def resolve(
+    options: Options, workload: Workload, layout: Layout, rows: Sequence[Policy], networks: Sequence[str] = ()
+) -> Training | None:
     """The training that --compute train or train:MODEL means; None for another --compute.
 
-    UsageError if options or readers (`rows`) do not allow it; EnvironmentFailure without a TensorFlow and, where it is
-    named, a Horovod that fit.
+    networks: that --models names. UsageError if options or readers (`rows`) do not allow it; EnvironmentFailure without
+    a TensorFlow and, where it is named, a Horovod that fit.
     """
     if options.mode != TRAIN:
         _refuse_alone(options)
         return None
     model = choose(workload.models, layout.variant, options.compute.partition(":")[2] or None)
     require_labels(model)
+    for each in (model, *(choose(workload.models, layout.variant, name) for name in networks)):
+        _require_one_update(each, options)
     training = Training(
         model.name,
         options.exchange,
@@ -74,6 +78,15 @@ def resolve(options: Options, workload: Workload, layout: Layout, rows: Sequence
         )
     require_libraries(options.exchange)
     return training if options.resume is None else _resumed(training, options, options.resume, rows)
+
+
+def _require_one_update(model: Model, options: Options) -> None:
+    """UsageError for a lag of a network whose steps have several updates, each of them of other gradients."""
+    if options.gradient_lag and model.updates:
+        raise UsageError(
+            f"--gradient-lag {options.gradient_lag}: a step of {model.title} updates its networks one after the other, "
+            "the second by what the first became, so that no gradients can come a step late. Leave it out."
+        )
 
 
 def _resumed(training: Training, options: Options, folder: Path, rows: Sequence[Policy]) -> Training:

@@ -93,6 +93,7 @@ def opened(
         seed=job.seed % 2**31,
         checkpoints=Checkpoints(training.checkpoint, folder, scale, about, kept) if training.checkpoint else None,
         resumed=None if training.resume is None else resumed(comm, Path(training.resume), about),
+        last_trial=job.all_trials - 1,
     )
     blocks = [_sample_widths(reader, job.readers[name], trials[name][0], comm.rank) for name, reader in readers.items()]
     passes = chain.from_iterable(reader_trials[0].passes(comm.rank) for reader_trials in trials.values())

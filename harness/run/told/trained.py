@@ -54,6 +54,7 @@ def training(job: Job, ranks: Sequence[RankTrial], steps: Steps, trial: int) -> 
         allreduce_seconds=sum(rank.allreduce_seconds for rank in reduced) / len(reduced),
         allreduce_bytes=max(rank.allreduce_bytes for rank in reduced),
         checkpoints=[saved for rank in reduced for saved in rank.checkpoints],
+        generated=[made for rank in reduced for made in rank.generated],
     )
 
 
