@@ -20,6 +20,7 @@ VERIFYING, DONE, FAILED = "verifying", "done", "failed"
 PHASES = (PREPARING, WARM_UP, TIMED, VALIDATION, VERIFYING, DONE, FAILED)
 ENDED = (DONE, FAILED)
 SOURCES = ("pfs", "ram", "local", "remote")  # bytes come from the file system, tiers of the node, other ranks
+MOST_TIME = 1e11  # seconds since 1970 that a clock may show
 MOST_LINE = 1 << 16  # bytes of a line; a longer one is foreign
 
 
@@ -161,7 +162,7 @@ _OPTIONAL: dict[str, Callable[[object], bool]] = {
 # Every field of a record, with what its value may be.
 FIELDS: dict[str, Callable[[object], bool]] = {
     "schema": lambda value: value == SCHEMA and value is not True,
-    "time": _number,  # seconds since 1970
+    "time": lambda value: _number(value) and 0 <= float(value) < MOST_TIME,  # type: ignore[arg-type]  # a number
     "phase": lambda value: value in PHASES,
     **{name: _or_none(right) for name, right in _OPTIONAL.items()},
 }
