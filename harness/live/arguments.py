@@ -24,7 +24,7 @@ def add_watch(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         "watch",
         help="show what a run is doing, from another shell or another machine",
         description="Show what a run is doing, from the status.jsonl in its folder: on a terminal one view that "
-        "changes, elsewhere a line for each new record. It ends with the run, and waits for one that is about to begin.",
+        "changes, elsewhere a line for each new record. It waits for the run, and ends with it.",
         epilog=EXAMPLES,
     )
     parser.add_argument("folder", type=Path, metavar="OUT", help="the folder of the run: its --out")
