@@ -5,7 +5,19 @@ import signal
 import subprocess
 from pathlib import Path
 
-from dlio_bench.harness.live.status import FAILED, NAME, PHASES, read_from, read_status
+from dlio_bench.harness.live.status import (
+    DONE,
+    FAILED,
+    NAME,
+    PHASES,
+    PREPARING,
+    TIMED,
+    VALIDATION,
+    VERIFYING,
+    WARM_UP,
+    read_from,
+    read_status,
+)  # fmt: skip
 from tests.mpi.conftest import dlio, start
 from tests.processes import DLIO, until
 
@@ -13,22 +25,24 @@ from tests.processes import DLIO, until
 def test_a_run_in_the_background_is_watched_from_its_first_to_its_last_word(cache: Path, tmp_path: Path) -> None:
     """Two ranks, two readers, a validation pass after each epoch."""
     watching = start(cache, tmp_path, "watch", "out", "--json", "--interval", "10ms")
-    words = [*DLIO, "run", "cosmoflow", "--tiny", "--nodes", "2", "--reader", "naive,clairvoyant", "--validate",
+    words = [*DLIO, "run", "cosmoflow", "--tiny", "--nodes", "2", "--reader", "naive,clairvoyant", "--validation", "1",
              "--tiers", "ram=1MB", "--out", "out", "--cache-dir", str(cache)]  # fmt: skip
-    behind = ["sh", "-c", '"$@" >log 2>&1 & echo started', "sh", *words]
+    behind = ["sh", "-c", '("$@" >log 2>&1; echo $? >status) & echo started', "sh", *words]
     assert subprocess.run(behind, cwd=tmp_path, capture_output=True, text=True, check=True).stdout == "started\n"
-    out, err = watching.communicate(timeout=300)
-    log = (tmp_path / "log").read_text()
-    assert watching.returncode == 0, out + err + log
+    status = tmp_path / "status"
+    until(lambda: status.exists() and status.read_text())
+    assert status.read_text() == "0\n", (tmp_path / "log").read_text()
+    out, err = watching.communicate(timeout=60)
+    assert watching.returncode == 0, out + err
     assert "waiting for a run" in err
 
     records = [json.loads(line) for line in out.splitlines()]
     written = read_from(tmp_path / "out")
     assert written.damaged == 0
     assert records == written.records[-len(records) :]
-    phases = list(dict.fromkeys(record["phase"] for record in written.records))
+    phases = list(dict.fromkeys(record["phase"] for record in written.records if record["phase"] != VALIDATION))
     assert phases == [phase for phase in PHASES if phase in phases]  # in their order
-    assert {"preparing", "warm-up", "timed", "verifying", "done"} <= set(phases)
+    assert {PREPARING, WARM_UP, TIMED, VERIFYING, DONE} <= set(phases)
     last = written.records[-1]
     assert (last["exit_status"], last["progress"], last["nodes"], last["results"]) == (0, 1.0, 2, 2)
     assert (last["trial"], last["step"]) == (last["trials"], last["steps"])

@@ -9,8 +9,10 @@ from dlio_bench.errors import DataError
 from dlio_bench.harness.live.journal import Journal, recorded
 from dlio_bench.harness.live.status import NAME, read_status
 
-SAMPLE = {"event": "at work", "phase": None, "epoch": 1, "step": 4, "steps": 8, "share": 0.5, "loss": 0.1,
-          "samples_per_second": 9.0, "stall_share": 0.1, "bytes": dict.fromkeys(("pfs", "ram", "local", "remote"), 1)}  # fmt: skip
+SAMPLE = {
+    "event": "at work", "phase": None, "epoch": 1, "step": 4, "steps": 8, "share": 0.5, "samples_per_second": 9.0,
+    "stall_share": 0.1, "loss": 0.1, "bytes": {"pfs": 1, "ram": 1, "local": 1, "remote": 1},
+}  # fmt: skip
 
 
 class Clock:

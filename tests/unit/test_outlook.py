@@ -69,9 +69,9 @@ def test_a_validation_pass_is_a_phase_of_its_own() -> None:
     log.clock[0, 0] = 108.0
     told = seen(watched(filled(8, 16), 8, passes), 108.5)
     assert (told["phase"], told["samples_per_second"]) == ("validation", None)
-    rows = filled(8, 16)
-    rows[8, 0] = 110.0  # the pass is over
-    assert seen(watched(rows, 8, passes), 110.1)["phase"] is None
+    log.clock[:] = 109.0  # the pass is over
+    told = seen(watched(filled(8, 16), 8, passes), 109.1)
+    assert (told["phase"], told["step"], told["samples_per_second"]) == (None, 8, 4.0)
 
 
 def test_where_ranks_get_batches_as_they_ask_only_those_they_got_count() -> None:

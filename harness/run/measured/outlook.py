@@ -76,9 +76,8 @@ def seen(watched: Watched, now: float) -> dict[str, Any]:
     epoch, step = divmod(done, per_epoch)
     if done and not step and (done == len(rows) or rows[done, 0] == 0.0):
         epoch, step = epoch - 1, per_epoch  # the next one has not begun
-    in_pass = step == per_epoch and any(
-        pass_.epoch == epoch and pass_.log.clock[0, 0] > 0.0 for pass_ in times.passes if len(pass_.log.clock)
-    )
+    clocks = [pass_.log.clock for pass_ in times.passes if pass_.epoch == epoch and len(pass_.log.clock)]
+    in_pass = step == per_epoch and any(clock[0, 0] > 0.0 and clock[-1, -1] == 0.0 for clock in clocks)
     told = {
         "phase": "validation" if in_pass else None,
         "epoch": epoch + 1,
