@@ -25,6 +25,7 @@ from dlio_bench.harness.generation import arguments as generation
 from dlio_bench.harness.ground.arguments import Commands, add_hosts, joined, settle
 from dlio_bench.harness.ground.subcommands import going_on
 from dlio_bench.harness.job_script import arguments as job_script
+from dlio_bench.harness.live import arguments as live
 from dlio_bench.harness.parser import Parser
 from dlio_bench.harness.results import arguments as results
 from dlio_bench.harness.results import compare, export, judge, report
@@ -67,6 +68,7 @@ def parser() -> Parser:
     simulator.add_simulate(commands)
     acceptance.add_accept(commands)
     job_script.add_sbatch(commands)
+    live.add_watch(commands)
     results.add_show(commands)
     compare.add_compare(commands)
     export.add_export(commands)
@@ -142,6 +144,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "simulate": simulator.run_simulate,
     "accept": acceptance.run_accept,
     "sbatch": job_script.run_sbatch,
+    "watch": live.run_watch,
     "show": results.run_show,
     "compare": compare.run_compare,
     "export": export.run_export,

@@ -6,6 +6,7 @@ import pytest
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.ground.folders import UNFINISHED, output_folder, work_folder
+from dlio_bench.harness.live.status import NAME
 from dlio_bench.harness.run.node_folders import tier_folders
 from dlio_bench.harness.storage.tier import NODES
 
@@ -68,6 +69,17 @@ def test_an_unfinished_folder_takes_only_what_goes_on_and_vanishes_where_nothing
         raise KeyboardInterrupt
     assert (out / UNFINISHED).exists()
     (out / "result").rmdir()
+    with pytest.raises(KeyboardInterrupt), output_folder(out, "cdb", goes_on=True):
+        raise KeyboardInterrupt
+    assert not out.exists()
+
+
+def test_the_status_alone_is_nothing_worth_keeping_and_no_reason_to_refuse(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / NAME).write_text("of a run that was killed before it had decided anything")
+    with output_folder(out, "cdb", goes_on=True):
+        (out / UNFINISHED).write_text("{}")
     with pytest.raises(KeyboardInterrupt), output_folder(out, "cdb", goes_on=True):
         raise KeyboardInterrupt
     assert not out.exists()

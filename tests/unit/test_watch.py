@@ -1,125 +1,151 @@
-"""Ranks that stand still are found and named; those that wait, work, or are in an announced step are not."""
+"""`dlio-bench watch`: where it ends, with which status, and what it says of folders that are no runs."""
 
+import json
+import os
+import shutil
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dlio_bench.errors import UsageError
-from dlio_bench.harness.cluster import life as rank_side
-from dlio_bench.harness.cluster.life import Life, Pulse
-from dlio_bench.harness.cluster.watch import Watch, parse_timeout
-from dlio_bench.harness.training.compute import wait
-from tests.processes import until
+from dlio_bench.harness import cli
+from dlio_bench.harness.live import command
+from dlio_bench.harness.live.status import NAME, append, record
+from tests.processes import start, until
+
+QUICK = ("--interval", "10ms")
 
 
-def pulse(rank: int | None, *, idle: float = 0.0, waiting: bool = False, patience: float = 0.0) -> dict[str, Any]:
-    who = {"rank": rank, "host": f"n{rank}", "process": 70 + (rank or 0)}
-    return who | {"idle": idle, "waiting": waiting, "patience": patience, "ranks": 3, "mute": False}
+def watch(*arguments: str) -> int:
+    return cli.main(["watch", *arguments, *QUICK])
 
 
-def verdict(*heard: tuple[float, dict[str, Any]], now: float, timeout: float = 10.0) -> str | None:
-    watch = Watch(timeout, 0.0)
-    for when, one in heard:
-        watch.hear(one, when)
-    return watch.verdict(now)
+def test_a_run_that_has_ended_gives_its_status_and_its_results(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    append(tmp_path, record("preparing"))
+    for phase, status in (("done", 0), ("done", 3), ("failed", 5), ("done", 77)):
+        append(tmp_path, record(phase, exit_status=status))
+        assert watch(str(tmp_path)) == (4 if status == 77 else status)
+        out = capsys.readouterr().out
+        assert f"exit status {status}" in out
+        assert (f"dlio-bench show {tmp_path}" in out) == (phase == "done")
+        assert watch(str(tmp_path), "--once", "--json") == (4 if status == 77 else status)
+        assert json.loads(capsys.readouterr().out)["exit_status"] == status
 
 
-def test_a_rank_that_is_heard_no_more_is_named_and_those_that_wait_for_it_are_not() -> None:
-    said = verdict((20, pulse(0)), (40, pulse(1, idle=20, waiting=True)), now=40)
-    assert said is not None
-    assert "Rank 0 on n0 (process 70) gave no sign of life for 10 s" in said
-    assert "ank 1" not in said
-    assert "--timeout" in said
-    assert verdict((35, pulse(0)), (40, pulse(1, idle=20, waiting=True)), now=40) is None
+def test_once_shows_a_run_at_work_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    append(tmp_path, record("timed", reader="naive", progress=0.5))
+    with (tmp_path / NAME).open("ab") as file:
+        file.write(b"\x1b[2J no record\n")
+    append(tmp_path, record("timed", reader="prefetch", progress=0.75))
+    assert watch(str(tmp_path), "--once") == 0
+    out, err = capsys.readouterr()
+    assert "prefetch" in out
+    assert " 75 %" in out
+    assert "1 lines" in err
 
 
-def test_a_rank_that_lives_and_does_not_move_is_named() -> None:
-    said = verdict((40, pulse(0, idle=11)), (40, pulse(1, idle=39, waiting=True)), now=40)
-    assert said is not None
-    assert said.startswith("Rank 0 on n0 (process 70) stood still for 10 s")
+def test_lines_come_as_records_do_and_the_last_word_outlives_the_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for the folder, follows it, and tells the reason although the run has removed it."""
+    out = tmp_path / "later"
+
+    def act(number: int) -> None:
+        if number == 1:
+            out.mkdir()
+        elif number == 2:
+            append(out, record("preparing", message="making the dataset"))
+        elif number == 3:
+            append(out, record("timed", reader="naive"))
+            append(out, record("timed", reader="prefetch"))
+        elif number == 4:
+            append(out, record("failed", exit_status=4, message="a rank died"))
+            shutil.rmtree(out)
+
+    looks = iter(range(1, 9))
+    monkeypatch.setattr(command.time, "sleep", lambda _: act(next(looks)))
+    assert watch(str(out)) == 4
+    told = capsys.readouterr()
+    assert [line.split("  ")[1] for line in told.out.splitlines()] == ["preparing", "timed", "timed", "failed"]
+    assert "a rank died" in told.out
+    assert told.err.count("waiting for a run") == 1
 
 
-def test_ranks_that_fell_silent_together_are_named_together_and_as_silent() -> None:
-    lost = (20, pulse(0, idle=2)), (21, pulse(1, idle=2)), (30, pulse(2, idle=10, waiting=True))
-    assert verdict(*lost, now=29) is None  # silent ranks may move
-    said = verdict(*lost, now=30.5)
-    assert said is not None
-    assert said.startswith("Rank 0 on n0 (process 70), rank 1 on n1 (process 71) gave no sign of life")
-    assert "ank 2" not in said
+def test_a_run_without_a_last_word_ends_the_watch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(tmp_path, record("timed", time=1000.0))
+    assert watch(str(tmp_path)) == 4
+    assert "has written nothing for" in capsys.readouterr().err
+    monkeypatch.setattr(command.time, "sleep", lambda _: (tmp_path / NAME).unlink())
+    assert watch(str(tmp_path), "--silence", "0") == 4
+    told = capsys.readouterr().err
+    assert "No news for" in told
+    assert "is gone" in told
 
 
-def test_ranks_that_all_wait_for_one_that_never_came() -> None:
-    assert verdict((40, pulse(0, idle=5, waiting=True)), (40, pulse(1, idle=39, waiting=True)), now=40) is None
-    said = verdict(*[(40, pulse(rank, idle=11, waiting=True)) for rank in (0, 2)], now=40)
-    assert str(said).startswith("Rank 1 did not come, and the 2 ranks that did have waited for 10 s")
-    # while MPI starts they can tell nothing
-    starting = [(20, pulse(rank, waiting=True) | {"mute": True}) for rank in (1, 2)]
-    assert verdict(*starting, now=29) is None
-    assert str(verdict(*starting, now=31)).startswith("Rank 0 did not come")
-    assert verdict(now=11) is None
-    assert "No rank has begun" in str(verdict(now=61))
-    assert "A rank on" in str(verdict((1, pulse(None)), now=12))  # before MPI has told which
+def test_what_is_no_run_is_said_with_what_to_name(tmp_path: Path, refused: Callable[..., str]) -> None:
+    folder = tmp_path / "there"
+    (folder / "run-1").mkdir(parents=True)
+    assert "has no status.jsonl" in refused("watch", str(folder))
+    append(folder / "run-1", record("done", exit_status=0))
+    assert f"The newest: {folder / 'run-1'}" in refused("watch", str(folder))
+    (tmp_path / "file").touch()
+    assert "is a file" in refused("watch", str(tmp_path / "file"))
+    assert "No run has written" in refused("watch", str(tmp_path / "nowhere"), "--once")
+    assert "--interval" in refused("watch", "x", "--interval", "0")
+    (folder / "other").mkdir()
+    (folder / "other" / "result.json").touch()
+    (folder / "run-1" / NAME).unlink()
+    assert f"dlio-bench show {folder}" in refused("watch", str(folder))
 
 
-def test_a_wait_with_a_limit_of_its_own_keeps_that() -> None:
-    heard = (20, pulse(0)), (40, pulse(1, idle=20, waiting=True, patience=30))
-    assert verdict(*heard, now=40) is None
-    assert "for 30 s" in str(verdict(*heard, now=51))
+def test_ctrl_c_ends_the_watch_and_harms_nobody(tmp_path: Path) -> None:
+    append(tmp_path, record("timed", reader="naive"))
+    process = start(tmp_path, "watch", str(tmp_path), "--interval", "10ms")
+    assert process.stdout is not None
+    assert "naive" in process.stdout.readline()
+    process.send_signal(2)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (0, "", "")
 
 
-@pytest.fixture
-def rank(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[Life, list[dict[str, Any]]]]:
-    """The life of a rank, and what is told of it twenty times a second."""
-    life, told = Life(), []
-    monkeypatch.setattr(rank_side, "life", life)
-    monkeypatch.setattr(rank_side, "_SHORTEST", 0.05)
-    rank_side.write_limit(tmp_path, 0.1)  # the job lives
-    beating = Pulse(0.1, {"rank": 3}, told.append, tmp_path)
-    yield life, told
-    beating.close()
+def test_a_terminal_gets_one_view_that_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a real pseudo-terminal of 40 columns."""
+    append(tmp_path, record("timed", reader="naive", progress=0.25))
+    main, side = os.openpty()
+    shown: list[bytes] = []
 
+    def read() -> None:
+        while True:
+            try:
+                shown.append(os.read(main, 4096))
+            except OSError:
+                return
 
-def test_idleness_grows_until_the_rank_moves(rank: tuple[Life, list[dict[str, Any]]], tmp_path: Path) -> None:
-    life, told = rank
-
-    def stands_still() -> bool:
-        return bool(told) and told[-1]["idle"] > 0.15
-
-    until(stands_still)
-    life.begins(600)
-    until(lambda: not told[-1]["idle"])
-    count = len(told)
-    until(lambda: len(told) >= count + 6)
-    assert {pulse["idle"] for pulse in told[count:]} == {0}  # of announced length
-    life.until = 0.0
-    with life.waits():
-        until(lambda: stands_still() and told[-1]["waiting"])
-    until(stands_still)  # the end of a wait has counted as progress
-    end = threading.Event()
-
-    def write() -> None:
-        while not end.wait(0.01):
-            (tmp_path / "file").write_bytes(bytes(50_000))
-
-    writing = threading.Thread(target=write)
-    writing.start()
-    until(lambda: not told[-1]["idle"])
-    end.set()
-    writing.join()
-
-
-def test_emulated_compute_announces_its_length() -> None:
-    begun = time.monotonic()
-    wait(0.01)
-    assert rank_side.life.until >= begun + 0.01
-
-
-def test_a_time_without_unit_or_too_short_is_refused() -> None:
-    assert [parse_timeout(text) for text in ("3s", "10min", "0")] == [3, 600, 0]
-    for text in ("600", "0.1s", "soon"):
-        with pytest.raises(UsageError):
-            parse_timeout(text)
+    reader = threading.Thread(target=read)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "40")
+    with os.fdopen(side, "w", encoding="utf-8") as terminal:
+        monkeypatch.setattr("sys.stdout", terminal)
+        reader.start()
+        watching = threading.Thread(
+            target=command.watch, args=(tmp_path,), kwargs={"once": False, "as_json": False, "every": 0.01, "most": 0}
+        )
+        watching.start()
+        until(lambda: b" 25 %" in b"".join(shown))
+        append(tmp_path, record("done", exit_status=0, progress=1.0))
+        watching.join(60)
+        assert not watching.is_alive()
+        terminal.flush()
+    until(lambda: b"dlio-bench show" in b"".join(shown))
+    reader.join(60)
+    os.close(main)
+    text = b"".join(shown).decode()
+    assert "\x1b[J" in text
+    views = [part.replace("\r", "").split("\n") for part in text.split("\x1b[J")[1:]]
+    assert max(len(line.partition("\x1b")[0]) for view in views for line in view if "show" not in line) <= 40
+    assert "exit status 0 (pass)" in text

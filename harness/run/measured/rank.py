@@ -37,7 +37,7 @@ from dlio_bench.harness.run.asked.choice import executed, validation_order
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.shapes import shape_of, validation_shape
 from dlio_bench.harness.run.asked.tracing import SPANS
-from dlio_bench.harness.run.measured import documents, producing, recording, steps_file, training
+from dlio_bench.harness.run.measured import documents, outlook, producing, recording, steps_file, training
 from dlio_bench.harness.run.measured.documents import JobMeasured, RankTrial, ReaderMeasured
 from dlio_bench.harness.run.measured.mounting import mounts
 from dlio_bench.harness.run.measured.node import settled
@@ -157,6 +157,7 @@ def _measure(
     with (
         training.opened(job, comm, peers, site.dataset, device, readers, trials, folder.parent) as (inner, trained),
         _loaded(job, inner, comm, folder.parent) as trainer,
+        outlook.begun(job, comm.rank, trainer, tell) as at_work,
     ):
         networks = [each for rank, each in enumerate(comm.allgather(trained)) if job.model_of(rank)[1] == 0]
         for number in range(job.all_trials):
@@ -166,7 +167,10 @@ def _measure(
                 tell({"event": "trial", "reader": name, "trial": number})
                 if spans is not None:
                     spans.prepare(name, number, reader)
-                times[name].append(reader_trials[number].run(name, reader, comm, peers, trainer, at_epoch))
+                times[name].append(
+                    reader_trials[number].run(name, reader, comm, peers, trainer, at_epoch, at_work.watch)
+                )
+                at_work.rest()
                 if spans is not None:
                     spans.keep(name, number, times[name][-1])
                 if len(times[name]) == len(reader_trials):  # save it now: the run may fail later
