@@ -21,7 +21,7 @@ STOREYS = (
     "machine", "cluster", "ground", "plan", "storage", "streams", "timeline", "readers", "library", "training",
     "simulator", "generation", "storage_bench", "calibration", "run/asked", "run/measured", "run/predicted",
     "run/told", "run", "bench_readers", "coupling", "capacity", "results", "tracing", "integration", "listing",
-    "doctor", "parser", "acceptance", "job_script", "cli",
+    "doctor", "parser", "acceptance", "studies", "job_script", "cli",
 )  # fmt: skip
 # What a run needs and a reader of results does not.
 MEASURING = {"mpi4py", "horovod", "h5py", "tensorflow"}
