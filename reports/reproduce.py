@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from dlio_bench.reports import intervals
+from dlio_bench.reports import intervals, judge
 from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.meetings import Floats
 from dlio_bench.reports.reproduce_rows import Row, is_exact, matching
@@ -31,6 +31,7 @@ from dlio_bench.reports.reproduce_types import (
 )
 
 GRAVEST = (NOT_SEEN, SEEN, REPRODUCED)
+FAILURES = (judge.NOTHING_MEASURED, judge.INVALID, judge.CONTENT_FAILED)  # gravest first
 GROWTHS = ("growth", "least growth")
 
 
@@ -247,11 +248,9 @@ def said(value: float, low: float, high: float) -> str:
 
 def status_of(document: Document) -> int:
     """The exit status: that of the gravest failure of a command, else 1 if an effect is not seen, else 0."""
-    failed = [answer.status for answer in document.studies if answer.status]
-    for status in (4, 3, 5):
-        if status in failed:
-            return status
-    return 1 if any(answer.verdict == NOT_SEEN for answer in document.studies) else 0
+    failed = {answer.status for answer in document.studies}
+    gravest = next((status for status in FAILURES if status in failed), judge.PASS)
+    return gravest or int(any(answer.verdict == NOT_SEEN for answer in document.studies))
 
 
 def arms_of(study: Study, rows: Mapping[str, Sequence[Row]]) -> dict[str, list[Row]]:

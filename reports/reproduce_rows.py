@@ -61,7 +61,11 @@ def is_known(command: str, metric: str) -> bool:
 
 
 def is_exact(metric: str) -> bool:
-    """Whether a figure counts bytes or samples: it then is right on shrunken samples too, which have no times."""
+    """Whether a figure is no time: a count of bytes or samples, or what a network has learnt. It then is right on
+    shrunken samples too.
+    """
+    if metric.startswith(SCORE) or metric == "final_loss":
+        return True
     name = metric.removesuffix(FIRST).removesuffix(LATER)
     return metric.startswith("bytes_") or (name in COUNTERS and COUNTERS[name].unit != SECONDS)
 

@@ -12,7 +12,7 @@ from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.acceptance.record import held
 from dlio_bench.harness.studies import files, work
 from dlio_bench.reports import reproduce as comparing
-from dlio_bench.reports import reproduce_html, reproduce_text
+from dlio_bench.reports import judge, reproduce_html, reproduce_text
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.reproduce_types import Answer, Document, Size, SizeName, Study
 from dlio_bench.reports.typed import to_json
@@ -97,8 +97,10 @@ def _carried_out(planned: Mapping[str, Planned], handle: int, resume: str) -> li
             try:
                 work.carry_out(part, _say, f"[{number}/{total}]", handle, resume)
                 done.append(part)
+                status = judge.INVALID if work.finished(part) == judge.INVALID else status
             except work.RunFailedError as error:
-                why, status = str(error), error.status if error.status in (2, 3, 5) else EnvironmentFailure.status
+                why = str(error)
+                status = error.status if error.status == judge.CONTENT_FAILED else judge.NOTHING_MEASURED
         rows = work.own_rows(done)
         work.remove_data(entry.parts)
         arms = comparing.arms_of(entry.study, rows)
