@@ -9,6 +9,7 @@ import msgspec
 from dlio_bench.reports import types
 from dlio_bench.reports.judgement import Judgement
 from dlio_bench.reports.metrics import METRICS
+from dlio_bench.reports.reproduce_types import Document as Reproduced
 from dlio_bench.reports.simulation_types import Simulation
 from dlio_bench.reports.storage import Document
 from dlio_bench.reports.types import Result
@@ -18,6 +19,7 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "storage": Document,
     "simulation": Simulation,
     "judgement": Judgement,
+    "reproduce": Reproduced,
 }
 
 

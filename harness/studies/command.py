@@ -11,8 +11,8 @@ from dlio_bench import __version__, documents
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.acceptance.record import held
 from dlio_bench.harness.studies import files, work
-from dlio_bench.reports import reproduce as comparing
 from dlio_bench.reports import judge, reproduce_html, reproduce_text
+from dlio_bench.reports import reproduce as comparing
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.reproduce_types import Answer, Document, Size, SizeName, Study
 from dlio_bench.reports.typed import to_json
