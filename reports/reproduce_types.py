@@ -19,6 +19,7 @@ Take = Literal["last", "first", "least", "greatest", "growth", "least growth"]
 WITHIN = 0.25  # of the published figure, for measurements on another machine than the published ones
 
 Word = Annotated[str, Meta(min_length=1)]
+FolderName = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 Value: TypeAlias = bool | int | float | str
 
 
@@ -32,7 +33,7 @@ class Run(_Table, frozen=True, kw_only=True):
     A value "@NAME" is the folder of the run of that name, such as the dataset that a `generate` makes.
     """
 
-    name: Word
+    name: FolderName
     command: Kind = "run"
     subject: str = ""
     options: dict[str, Value | list[Value]] = {}

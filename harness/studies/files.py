@@ -38,6 +38,10 @@ def chosen(names: Sequence[str]) -> dict[str, Study]:
         path = Path(name) if name.endswith(ENDING) else known.get(name)
         if path is None:
             raise unknown("study", name, [*known])
+        if not path.stem[0].isalnum():
+            raise UsageError(
+                f"'{name}' is no name of a study, as its folder of results has it. Begin it with a letter."
+            )
         if path.stem in studies:
             raise UsageError(f"The study '{path.stem}' is named twice. Name each once.")
         studies[path.stem] = load(path)
@@ -93,6 +97,10 @@ def _problems(study: Study) -> Iterator[str]:
     runs = {run.name: run for run in study.run}
     if len(runs) < len(study.run):
         yield "two runs have one name. Give each its own."
+    for number, run in enumerate(study.run):
+        for option, value in (study.options | run.options).items():
+            if isinstance(value, str) and value.startswith("@") and value[1:] not in runs:
+                yield f"run[{number}].options.{option} is {value!r}, and there is no such run. Use {one_of([*runs])}."
     if not study.untestable and not (study.claim and study.run and study.size):
         yield "a study has [[run]], [[claim]] and [size.laptop], or says in `untestable` why it has none."
     for size_name, size in study.size.items():

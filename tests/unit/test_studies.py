@@ -178,6 +178,8 @@ def replaced_status(answer: Answer, status: int) -> Answer:
         ("arm", {"slow": {"run": "other"}}, "arm.slow.run is 'other'"),
         ("size", {"huge": {}}, "size"),
         ("size", {"laptop": {"time": "1min", "space": "1MB", "runs": ["all"]}}, "names the run 'all'"),
+        ("run", [{"name": "../runs"}], "run[0].name is '../runs'"),
+        ("options", {"data": "@made"}, "run[0].options.data is '@made', and there is no such run"),
         ("run", [], "has [[run]], [[claim]] and [size.laptop]"),
     ],
 )  # fmt: skip
