@@ -27,6 +27,7 @@ from dlio_bench.reports.reproduce_types import (
     Document,
     Point,
     Study,
+    Value,
     Verdict,
 )
 
@@ -258,5 +259,10 @@ def arms_of(study: Study, rows: Mapping[str, Sequence[Row]]) -> dict[str, list[R
     arms: dict[str, list[Row]] = {}
     for name, wanted in study.arm.items():
         asked = {key: value for key, value in wanted.items() if key != "run"}
-        arms[name] = matching(rows.get(str(wanted.get("run", study.run[0].name if study.run else "")), []), asked)
+        arms[name] = matching(rows.get(run_of(study, wanted), []), asked)
     return arms
+
+
+def run_of(study: Study, wanted: Mapping[str, Value]) -> str:
+    """The name of the run whose results an arm is among: the first one if the arm names none."""
+    return str(wanted.get("run", study.run[0].name if study.run else ""))

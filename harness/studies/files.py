@@ -12,9 +12,9 @@ import msgspec
 from dlio_bench import documents
 from dlio_bench.errors import EnvironmentFailure, UsageError, remedy
 from dlio_bench.refusals import did_you_mean, one_of, unknown
-from dlio_bench.reports.reproduce import band_of
+from dlio_bench.reports.reproduce import band_of, run_of
 from dlio_bench.reports.reproduce_rows import ATTRIBUTES, is_known
-from dlio_bench.reports.reproduce_types import Claim, Effect, Published, Run, Size, Study
+from dlio_bench.reports.reproduce_types import Claim, Effect, Published, Run, Size, Study, Value
 
 FIX = "docs/how-to/reproduce-published-figures.md explains the keys"
 ENDING = ".toml"
@@ -97,30 +97,32 @@ def _problems(study: Study) -> Iterator[str]:
     runs = {run.name: run for run in study.run}
     if len(runs) < len(study.run):
         yield "two runs have one name. Give each its own."
+    if not study.untestable and not (study.claim and study.run and study.size):
+        yield "a study has [[run]], [[claim]] and [size.laptop], or says in `untestable` why it has none."
+    for name, size in study.size.items():
+        for word in (*(size.runs or ()), *size.run):
+            if word not in runs:
+                yield f"size.{name} names the run '{word}', which is not there. Use {one_of([*runs])}."
     for number, run in enumerate(study.run):
         for option, value in (study.options | run.options).items():
             if isinstance(value, str) and value.startswith("@") and value[1:] not in runs:
                 yield f"run[{number}].options.{option} is {value!r}, and there is no such run. Use {one_of([*runs])}."
-    if not study.untestable and not (study.claim and study.run and study.size):
-        yield "a study has [[run]], [[claim]] and [size.laptop], or says in `untestable` why it has none."
-    for size_name, size in study.size.items():
-        for word in (*(size.runs or ()), *size.run):
-            if word not in runs:
-                yield f"size.{size_name} names the run '{word}', which is not there. Use {one_of([*runs])}."
     for name, wanted in study.arm.items():
-        run = runs.get(str(wanted.get("run", study.run[0].name if study.run else "")))
-        if run is None:
-            yield f"arm.{name}.run is {wanted.get('run')!r}, and there is no such run. Use {one_of([*runs])}."
-            return
-        known = ATTRIBUTES[run.command]
-        for key in wanted:
-            if key != "run" and key not in known:
-                yield (
-                    f"arm.{name}.{key} is nothing that results of `{run.command}` say.{did_you_mean(key, known)} Use "
-                    + (f"{one_of([*known])}.")
-                )
+        yield from _arm_problems(f"arm.{name}", wanted, study, runs)
     for number, claim in enumerate(study.claim):
         yield from _claim_problems(study, claim, f"claim[{number}]", runs)
+
+
+def _arm_problems(place: str, wanted: Mapping[str, Value], study: Study, runs: Mapping[str, Run]) -> Iterator[str]:
+    run = runs.get(run_of(study, wanted))
+    if run is None:
+        yield f"{place}.run is {wanted.get('run')!r}, and there is no such run. Use {one_of([*runs])}."
+        return
+    known = ("run", *ATTRIBUTES[run.command])
+    for key in wanted:
+        if key not in known:
+            fix = f"{did_you_mean(key, known)} Use {one_of(known)}."
+            yield f"{place}.{key} is nothing that results of `{run.command}` say.{fix}"
 
 
 def _claim_problems(study: Study, claim: Claim, place: str, runs: Mapping[str, Run]) -> Iterator[str]:
@@ -130,7 +132,7 @@ def _claim_problems(study: Study, claim: Claim, place: str, runs: Mapping[str, R
             yield f"{place}.{key} is '{arm}', and there is no arm of this name. Use {one_of([*study.arm])}."
             return
     if study.run:
-        command = runs[str(study.arm[claim.arm].get("run", study.run[0].name))].command
+        command = runs[run_of(study, study.arm[claim.arm])].command
         for key in ("metric", "per"):
             name = getattr(claim, key)
             if name is not None and not is_known(command, name):

@@ -16,7 +16,8 @@ from dlio_bench.harness.ground.subcommands import run_command
 from dlio_bench.reports import couple, result, simulation
 from dlio_bench.reports.collection import load_files
 from dlio_bench.reports.files import write_whole
-from dlio_bench.reports.reproduce_rows import Row, of_couple, of_result, of_simulation
+from dlio_bench.reports.reproduce import run_of
+from dlio_bench.reports.reproduce_rows import Row, matching, of_couple, of_result, of_simulation
 from dlio_bench.reports.reproduce_types import Need, Run, Size, Study, Value
 from dlio_bench.units import parse_seconds
 
@@ -193,11 +194,9 @@ def own_rows(planned: Sequence[Part]) -> dict[str, list[Row]]:
 
 def given_arms(name: str, study: Study, results: Path, rows: Sequence[Row]) -> Mapping[str, Sequence[Row]]:
     """The rows of each arm among a site's results: those in STUDY/ARM if that folder is there, else all that fit."""
-    from dlio_bench.reports.reproduce_rows import matching
-
     arms = {}
     for arm, wanted in study.arm.items():
-        run = next((run for run in study.run if run.name == wanted.get("run", study.run[0].name)), None)
+        run = next((run for run in study.run if run.name == run_of(study, wanted)), None)
         asked = {key: value for key, value in wanted.items() if key != "run"}
         if run is not None and run.command == "run" and run.subject:
             asked["workload"] = run.subject
