@@ -99,10 +99,10 @@ def _problems(study: Study) -> Iterator[str]:
         yield "two runs have one name. Give each its own."
     if not study.untestable and not (study.claim and study.run and study.size):
         yield "a study has [[run]], [[claim]] and [size.laptop], or says in `untestable` why it has none."
-    for name, size in study.size.items():
+    for size_name, size in study.size.items():
         for word in (*(size.runs or ()), *size.run):
             if word not in runs:
-                yield f"size.{name} names the run '{word}', which is not there. Use {one_of([*runs])}."
+                yield f"size.{size_name} names the run '{word}', which is not there. Use {one_of([*runs])}."
     for number, run in enumerate(study.run):
         for option, value in (study.options | run.options).items():
             if isinstance(value, str) and value.startswith("@") and value[1:] not in runs:
