@@ -33,6 +33,7 @@ from dlio_bench.harness.run import arguments
 from dlio_bench.harness.run.arguments import EXIT_STATUSES, MAIN_EXAMPLE
 from dlio_bench.harness.simulator import arguments as simulator
 from dlio_bench.harness.storage_bench import arguments as ceiling
+from dlio_bench.harness.studies import arguments as studies
 from dlio_bench.harness.tracing.arguments import add_trace
 from dlio_bench.harness.tracing.command import run_trace
 from dlio_bench.units import format_seconds
@@ -40,8 +41,8 @@ from dlio_bench.wrapping import printable
 
 LAUNCHING = ("run", "generate", "storage", "bench-readers", "calibrate", "couple", "checkpoint")  # ranks
 JOINING = ("run", "generate", "storage", "calibrate")  # may take processes that are there for their ranks
-IN_PARTS = ("run", "capacity", "accept")  # start no part that cannot be over in time
-STARTING = (*LAUNCHING, "capacity", "accept")  # also those that start commands which launch ranks
+IN_PARTS = ("run", "capacity", "accept", "reproduce")  # start no part that cannot be over in time
+STARTING = (*LAUNCHING, "capacity", "accept", "reproduce")  # also those that start commands which launch ranks
 
 
 def parser() -> Parser:
@@ -67,6 +68,7 @@ def parser() -> Parser:
     checkpoints.add_checkpoint(commands)
     simulator.add_simulate(commands)
     acceptance.add_accept(commands)
+    studies.add_reproduce(commands)
     job_script.add_sbatch(commands)
     live.add_watch(commands)
     results.add_show(commands)
@@ -143,6 +145,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "checkpoint": checkpoints.run_checkpoint,
     "simulate": simulator.run_simulate,
     "accept": acceptance.run_accept,
+    "reproduce": studies.run_reproduce,
     "sbatch": job_script.run_sbatch,
     "watch": live.run_watch,
     "show": results.run_show,
@@ -169,6 +172,7 @@ NEED_LESS = {  # command -> options that need less memory
     "checkpoint": "fewer --ranks-per-node",
     "simulate": "fewer --nodes or --epochs",
     "accept": "a smaller batch, staging or tiers in the plan, or fewer ranks_per_node",
+    "reproduce": "a smaller --size, or fewer studies at a time",
     "calibrate": "a smaller --batch or --sample-bytes, or fewer --threads or --nodes",
 }
 # texts of errors: ld.so cannot load a library, CPython cannot start a thread

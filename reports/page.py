@@ -48,6 +48,11 @@ def render(name: str, drawn: Mapping[str, Figure], **values: Any) -> str:
     )
 
 
+def without_figures(name: str, **values: Any) -> str:
+    """The HTML of a template that draws what it draws itself, without plotly.js; `values` are escaped."""
+    return _template(name).render(**values)
+
+
 @cache
 def _plotly() -> tuple[str, str]:
     """(plotly.js as base64 of gzip, its hash for the policy). The page unpacks it, and is a third as large so."""

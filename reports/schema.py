@@ -10,6 +10,7 @@ from dlio_bench.reports import types
 from dlio_bench.reports.checkpoint_types import Document as Checkpoints
 from dlio_bench.reports.judgement import Judgement
 from dlio_bench.reports.metrics import METRICS
+from dlio_bench.reports.reproduce_types import Document as Reproduced
 from dlio_bench.reports.simulation_types import Simulation
 from dlio_bench.reports.storage import Document
 from dlio_bench.reports.types import Result
@@ -20,6 +21,7 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "simulation": Simulation,
     "judgement": Judgement,
     "checkpoint": Checkpoints,
+    "reproduce": Reproduced,
 }
 
 

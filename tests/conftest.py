@@ -22,6 +22,7 @@ ROOT = Path(__file__).parent
 SLOW_FOLDERS = ("mpi", "perf", "cluster", "peers", "torch", "streams", "s3")
 SLOW = (
     "contract/test_ahead", "contract/test_exchange", "contract/test_exchange_training", "contract/test_pipelines",
+    "unit/test_reproduce_command",
     "contract/test_tf_readers", "test_packaging", "unit/test_calibrate_compute", "unit/test_cdb", "unit/test_cli",
     "unit/test_cosmoflow", "unit/test_dedup", "unit/test_doctor", "unit/test_dropout", "unit/test_every_order",
     "unit/test_generate", "unit/test_grayscott", "unit/test_hdf5_tools", "unit/test_hepcnnb", "unit/test_imagenet",

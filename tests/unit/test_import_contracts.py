@@ -22,7 +22,7 @@ STOREYS = (
     "simulator", "generation", "storage_bench", "calibration", "checkpoints",
     "run/asked", "run/measured", "run/predicted",
     "run/told", "run", "bench_readers", "coupling", "capacity", "results", "tracing", "integration", "listing",
-    "doctor", "parser", "acceptance", "job_script", "cli",
+    "doctor", "parser", "acceptance", "studies", "job_script", "cli",
 )  # fmt: skip
 # What a run needs and a reader of results does not.
 MEASURING = {"mpi4py", "horovod", "h5py", "tensorflow"}

@@ -1,0 +1,1 @@
+"""`reproduce`: studies of published figures, their commands in a folder, their verdicts."""

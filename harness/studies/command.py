@@ -1,0 +1,189 @@
+"""`dlio-bench reproduce`: studies are read, their commands carried out, their claims compared and told."""
+
+import json
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlio_bench import __version__, documents
+from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.harness.acceptance.record import held
+from dlio_bench.harness.studies import files, work
+from dlio_bench.reports import judge, reproduce_html, reproduce_text
+from dlio_bench.reports import reproduce as comparing
+from dlio_bench.reports.files import write_whole
+from dlio_bench.reports.reproduce_types import Answer, Document, Size, SizeName, Study
+from dlio_bench.reports.typed import to_json
+
+NAME, PAGE, BEGUN = "reproduce.json", "report.html", "begun.json"
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of the command line."""
+
+    studies: tuple[str, ...]
+    size: SizeName
+    against: Path | None
+    out: Path
+    dry_run: bool
+    json: bool
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A study with its commands. lacking: why it is not testable here, so that it has none."""
+
+    study: Study
+    size: Size | None
+    parts: Sequence[work.Part]
+    lacking: str
+
+
+def tell_list(names: Sequence[str], *, json: bool) -> int:
+    """Print the studies: what each shows, its source, its time and space."""
+    studies = files.chosen(names)
+    if json:
+        _print_json({name: to_json(study) for name, study in studies.items()})
+    else:
+        print(reproduce_text.listing(studies), end="")
+    return 0
+
+
+def reproduce(options: Options) -> int:
+    """The whole command. Returns the exit status. BenchError."""
+    studies = files.chosen(options.studies)
+    if options.against is not None:
+        if options.dry_run:
+            raise UsageError("--against starts nothing, so that --dry-run says nothing of it. Leave one of them out.")
+        rows = work.require_rows(options.against)
+        _require_folder(options.out, None)
+        answers = [
+            comparing.evaluate(name, study, work.given_arms(name, study, options.against, rows))
+            for name, study in studies.items()
+        ]
+        return _hand_over(options, answers, None)
+    planned = {name: _planned(name, study, options) for name, study in studies.items()}
+    if options.dry_run:
+        _tell_plan(options, planned)
+        return 0
+    _require_folder(options.out, options.size)
+    resume = shlex.join(["dlio-bench", *sys.argv[1:]])
+    with held(options.out, _say) as handle:
+        answers = _carried_out(planned, handle, resume)
+        return _hand_over(options, answers, options.size)
+
+
+def _planned(name: str, study: Study, options: Options) -> Planned:
+    size = study.size.get(options.size)
+    why = study.untestable
+    if not why and size is None:
+        others = ", ".join(f"--size {known}" for known in study.size)
+        why = f"({options.size}) It is too large for --size {options.size}: its file was checked alone. Use {others}."
+    why = why or work.lacking(study.needs)
+    parts = [] if why or size is None else work.parts(name, study, size, options.out)
+    return Planned(study, size, parts, why)
+
+
+def _carried_out(planned: Mapping[str, Planned], handle: int, resume: str) -> list[Answer]:
+    total = sum(len(entry.parts) for entry in planned.values())
+    number, answers = 0, []
+    for name, entry in planned.items():
+        why, status, done = entry.lacking, 0, []
+        for part in entry.parts:
+            number += 1
+            try:
+                work.carry_out(part, _say, f"[{number}/{total}]", handle, resume)
+                done.append(part)
+                status = judge.INVALID if work.finished(part) == judge.INVALID else status
+            except work.RunFailedError as error:
+                why = str(error)
+                status = error.status if error.status == judge.CONTENT_FAILED else judge.NOTHING_MEASURED
+        rows = work.own_rows(done)
+        work.remove_data(entry.parts)
+        arms = comparing.arms_of(entry.study, rows)
+        answers.append(comparing.evaluate(name, entry.study, arms, "" if done else why, status))
+        _say(f"{name}: {answers[-1].verdict}")
+    return answers
+
+
+def _hand_over(options: Options, answers: Sequence[Answer], size: SizeName | None) -> int:
+    """Write the document and the page, and print the answer."""
+    document = Document(
+        version=__version__,
+        size=size,
+        against=None if options.against is None else str(options.against),
+        command=["dlio-bench", *sys.argv[1:]],
+        host=_host(options),
+        studies=list(answers),
+    )
+    write_whole(options.out / NAME, (json.dumps(to_json(document), indent=1, allow_nan=False) + "\n").encode())
+    reproduce_html.write(document, options.out / PAGE)
+    if options.json:
+        _print_json(to_json(document))
+    else:
+        print(reproduce_text.render(document))
+        print(f"  results  {options.out}\n  page     {options.out / PAGE}")
+    return comparing.status_of(document)
+
+
+def _host(options: Options) -> dict[str, object]:
+    """The machine of the runs; of a site's results nobody knows it here."""
+    from dlio_bench.harness.cluster.environment import describe_host
+
+    if options.against is not None:
+        return {}
+    host = describe_host(options.out)
+    return {"cpu": host.cpu, "cores": host.cores, "memory_bytes": host.memory_bytes, "kernel": host.kernel}
+
+
+def _tell_plan(options: Options, planned: Mapping[str, Planned]) -> None:
+    document = {
+        "size": options.size,
+        "studies": {
+            name: {
+                "lacking": entry.lacking or None,
+                "time": None if entry.size is None else entry.size.time,
+                "space": None if entry.size is None else entry.size.space,
+                "commands": [part.command for part in entry.parts],
+            }
+            for name, entry in planned.items()
+        },
+    }
+    if options.json:
+        _print_json(document)
+    else:
+        print(reproduce_text.plan(document), end="")
+
+
+def _require_folder(out: Path, size: SizeName | None) -> None:
+    """The folder of the results, made if it is absent. UsageError for one that is somebody else's, or of another size.
+
+    size: None: of results that were judged, and not made.
+    """
+    mark = {"reproduce": size}
+    if out.is_dir() and any(out.iterdir()):
+        try:
+            before = documents.load_json(documents.read(out / BEGUN))
+        except (OSError, ValueError):
+            raise UsageError(f"--out {out} holds other files. Results are never mixed: choose a new folder.") from None
+        if before != mark:
+            raise UsageError(
+                f"--out {out} was begun in another way ({before}), and this is {mark}. Results are never mixed: choose "
+                "a new folder."
+            )
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EnvironmentFailure(f"--out {out} cannot be made: {error.strerror}. Name another.") from error
+    write_whole(out / BEGUN, (json.dumps(mark) + "\n").encode())
+
+
+def _print_json(document: object) -> None:
+    print(json.dumps(document, indent=1, allow_nan=False))
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,268 @@
+"""Whether a published effect is in our results: figures of a study's claims, and the verdicts. Pure functions.
+
+A claim compares one figure, `metric` of an arm, or its ratio to that of another arm. Ours is the median over the
+trials, with the bootstrap interval of `reports.intervals`, and with the range of the trials where these are fewer than
+five. The effect is there if the whole interval lies where the claim's `effect` says. The size is that of the
+publication if ours lies between the least and the greatest of the published figures, each widened by `within`.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from dlio_bench.reports import intervals, judge
+from dlio_bench.reports.formatting import plural
+from dlio_bench.reports.meetings import Floats
+from dlio_bench.reports.reproduce_rows import Row, is_exact, matching
+from dlio_bench.reports.reproduce_types import (
+    NOT_SEEN,
+    REPRODUCED,
+    SEEN,
+    UNTESTABLE,
+    Answer,
+    Claim,
+    Compared,
+    Document,
+    Point,
+    Study,
+    Value,
+    Verdict,
+)
+
+GRAVEST = (NOT_SEEN, SEEN, REPRODUCED)
+FAILURES = (judge.NOTHING_MEASURED, judge.INVALID, judge.CONTENT_FAILED)  # gravest first
+GROWTHS = ("growth", "least growth")
+
+
+class NoEvidenceError(Exception):
+    """Why a claim has no figure here."""
+
+
+def evaluate(name: str, study: Study, arms: Mapping[str, Sequence[Row]], lacking: str = "", status: int = 0) -> Answer:
+    """The answer of a study whose arms have these rows.
+
+    lacking: why a study has none: it then is not testable here. status: of the command that failed.
+    """
+    reason = study.untestable or lacking
+    claims = [compared(claim, arms, reason) for claim in study.claim]
+    tested = [claim for claim in claims if claim.verdict != UNTESTABLE]
+    used = [row for rows in arms.values() for row in rows]
+    verdict: Verdict = UNTESTABLE
+    if tested:
+        verdict = min((claim.verdict for claim in tested), key=GRAVEST.index)
+    deciding = [claim for claim in claims if claim.verdict == verdict]
+    why = (
+        reason
+        or " ".join(dict.fromkeys(f"{claim.name}: {claim.why}" for claim in deciding))
+        or "The file has no claim."
+    )
+    if tested and len(tested) < len(claims):
+        why += f" {plural(len(claims) - len(tested), 'claim')} of {len(claims)} could not be tested here."
+    return Answer(
+        study=name,
+        title=study.title,
+        shows=study.shows,
+        source=study.source,
+        differs=study.differs,
+        verdict=verdict,
+        why=why,
+        claims=claims,
+        marks=list(dict.fromkeys(mark for row in used for mark in row.marks)),
+        files=list(dict.fromkeys(row.file for row in used if row.file)),
+        status=status,
+    )
+
+
+def compared(claim: Claim, arms: Mapping[str, Sequence[Row]], lacking: str = "") -> Compared:
+    """A claim with our figure and its verdict. lacking: why there is none."""
+    band = band_of(claim)
+    told = Compared(
+        name=claim.name,
+        what=what(claim),
+        published=list(claim.published),
+        published_as=claim.published_as,
+        source=claim.source,
+        band=tuple(None if math.isinf(end) else end for end in band),  # type: ignore[arg-type]  # of two
+        verdict=UNTESTABLE,
+        why=lacking,
+    )
+    if lacking:
+        return told
+    try:
+        points = figures(claim, arms)
+        value, low, high = taken(claim, points)
+    except NoEvidenceError as error:
+        return _with(told, why=str(error))
+    found = _with(told, points=points, value=value, low=low, high=high)
+    above = -math.inf if claim.effect.above is None else claim.effect.above
+    below = math.inf if claim.effect.below is None else claim.effect.below
+    if not (above < low and high < below):
+        ends = " and ".join(
+            text
+            for end, text in ((claim.effect.above, f"above {above:g}"), (claim.effect.below, f"below {below:g}"))
+            if end is not None
+        )
+        return _with(found, verdict=NOT_SEEN, why=f"Ours is {said(value, low, high)}, and the effect is {ends}.")
+    if band[0] <= value <= band[1]:
+        return _with(found, verdict=REPRODUCED, why=f"Ours is {said(value, low, high)}, published {stated(claim)}.")
+    way = "below" if value < band[0] else "above"
+    return _with(
+        found,
+        verdict=SEEN,
+        why=f"Ours is {said(value, low, high)}, {way} what was published: {stated(claim)}, give or take "
+        f"{100 * claim.within:g} %.",
+    )
+
+
+def _with(claim: Compared, **changed: object) -> Compared:
+    values = {name: getattr(claim, name) for name in Compared.__struct_fields__}
+    return Compared(**(values | changed))
+
+
+def band_of(claim: Claim) -> tuple[float, float]:
+    """Where our figure counts as reproduced: the published ones, widened by `within`; of a bound, all beyond it."""
+    values = [entry.value for entry in claim.published]
+    if claim.take in GROWTHS and len(values) > 1:
+        steps = [after / before for before, after in pairwise(values)]
+        values = [values[-1] / values[0]] if claim.take == "growth" else [min(steps)]
+    low, high = min(values), max(values)
+    low, high = low - claim.within * abs(low), high + claim.within * abs(high)
+    if claim.published_as == "at most":
+        return -math.inf, max(values)
+    return (min(values), math.inf) if claim.published_as == "at least" else (low, high)
+
+
+def figures(claim: Claim, arms: Mapping[str, Sequence[Row]]) -> list[Point]:
+    """Our figure at each value of the attribute `along`, in its order. NoEvidenceError where there is none."""
+    of = _by_place(claim, arms, claim.arm)
+    over = None if claim.over is None else _by_place(claim, arms, claim.over)
+    places = [place for place in of if over is None or place in over]
+    if not places:
+        raise NoEvidenceError(f"The arms '{claim.arm}' and '{claim.over}' have no {claim.along} in common.")
+    points = []
+    for place in sorted(places, key=lambda key: (isinstance(key, str), key)):
+        numerator = _values(claim, claim.arm, of[place])
+        if over is None:
+            value, low, high = _interval(numerator)
+        else:
+            value, low, high = _ratio(claim, numerator, _values(claim, claim.over or "", over[place]))
+        points.append(Point(at=f"{claim.along} {place}" if place != "" else "", value=value, low=low, high=high))
+    return points
+
+
+def taken(claim: Claim, points: Sequence[Point]) -> tuple[float, float, float]:
+    """The figure that is compared, and its ends. NoEvidenceError where a growth has one point, or begins at 0."""
+    if claim.take in GROWTHS:
+        if len(points) < 2:
+            raise NoEvidenceError(f"A growth needs results at two values of {claim.along} at least, and there is one.")
+        pairs = [(points[0], points[-1])] if claim.take == "growth" else list(pairwise(points))
+        if any(before.low <= 0 for before, _ in pairs):
+            raise NoEvidenceError("A growth from 0 has no size.")
+        grown = [
+            (after.value / before.value, after.low / before.high, after.high / before.low) for before, after in pairs
+        ]
+        return min(grown)
+    chosen = {
+        "last": lambda: points[-1],
+        "first": lambda: points[0],
+        "least": lambda: min(points, key=lambda point: point.value),
+        "greatest": lambda: max(points, key=lambda point: point.value),
+    }[claim.take]()
+    return chosen.value, chosen.low, chosen.high
+
+
+def _by_place(claim: Claim, arms: Mapping[str, Sequence[Row]], arm: str) -> dict[object, Row]:
+    rows = arms.get(arm, [])
+    if not rows:
+        raise NoEvidenceError(f"No result is of the arm '{arm}'.")
+    by_place: dict[object, Row] = {}
+    for row in rows:
+        place = row.attributes.get(claim.along, "")
+        if place in by_place:
+            where = f" at {claim.along} {place}" if place != "" else ""
+            raise NoEvidenceError(
+                f"Two results are of the arm '{arm}'{where}, {by_place[place].file} and {row.file}. Put "
+                f"the one that is meant into a folder STUDY/{arm}."
+            )
+        by_place[place] = row
+    return by_place
+
+
+def _values(claim: Claim, arm: str, row: Row) -> Floats:
+    """metric [/ per] of a row, [trials]."""
+    if row.wrong is not None:
+        raise NoEvidenceError(f"The arm '{arm}' is no evidence: {row.wrong}.")
+    columns = []
+    for name in (claim.metric, claim.per):
+        if name is None:
+            continue
+        if not row.sized and not is_exact(name):
+            raise NoEvidenceError(f"Samples were shrunk (--tiny), and {name} of such a run says nothing.")
+        if name not in row.figures:
+            raise NoEvidenceError(f"A result of the arm '{arm}' has no {name}.")
+        columns.append(row.figures[name])
+    if len(columns) == 1:
+        return columns[0]
+    if (columns[1] == 0).any():
+        raise NoEvidenceError(f"{claim.per} of the arm '{arm}' is 0.")
+    return np.asarray(columns[0] / columns[1], dtype=np.float64)
+
+
+def _interval(values: Floats) -> tuple[float, float, float]:
+    drawn = intervals.resamples(len(values))
+    low, high = (values.min(), values.max()) if drawn is None else intervals.interval(values[drawn])
+    return float(np.median(values)), float(low), float(high)
+
+
+def _ratio(claim: Claim, of: Floats, over: Floats) -> tuple[float, float, float]:
+    if (over <= 0).any():
+        raise NoEvidenceError(f"{claim.metric} of the arm '{claim.over}' is 0.")
+    value = float(np.median(of) / np.median(over))
+    ends = intervals.ratio_interval(over, of, paired=False)
+    low, high = ends or (float(of.min() / over.max()), float(of.max() / over.min()))
+    return value, low, high
+
+
+def what(claim: Claim) -> str:
+    """The figure in words: 'read_seconds / elapsed_seconds of global over that of local, growth along nodes'."""
+    metric = claim.metric if claim.per is None else f"{claim.metric} / {claim.per}"
+    over = "" if claim.over is None else f" over that of {claim.over}"
+    taken_as = "" if claim.take == "last" else f", {claim.take} along {claim.along}"
+    return f"{metric} of {claim.arm}{over}{taken_as}"
+
+
+def stated(claim: Claim) -> str:
+    """The published figures in words: '2.44 to 2.97', 'at most 1.05'."""
+    values = [entry.value for entry in claim.published]
+    if claim.take in GROWTHS and len(values) > 1:
+        return f"{values[-1] / values[0]:.3g} ({values[0]:g} to {values[-1]:g})"
+    text = f"{min(values):g}" if len(set(values)) == 1 else f"{min(values):g} to {max(values):g}"
+    return text if claim.published_as == "value" else f"{claim.published_as} {text}"
+
+
+def said(value: float, low: float, high: float) -> str:
+    """'2.31 (2.2 to 2.4)'."""
+    return f"{value:.4g}" if low == high else f"{value:.3g} ({low:.3g} to {high:.3g})"
+
+
+def status_of(document: Document) -> int:
+    """The exit status: that of the gravest failure of a command, else 1 if an effect is not seen, else 0."""
+    failed = {answer.status for answer in document.studies}
+    gravest = next((status for status in FAILURES if status in failed), judge.PASS)
+    return gravest or int(any(answer.verdict == NOT_SEEN for answer in document.studies))
+
+
+def arms_of(study: Study, rows: Mapping[str, Sequence[Row]]) -> dict[str, list[Row]]:
+    """The rows of each arm. rows: of each run, by its name."""
+    arms: dict[str, list[Row]] = {}
+    for name, wanted in study.arm.items():
+        asked = {key: value for key, value in wanted.items() if key != "run"}
+        arms[name] = matching(rows.get(run_of(study, wanted), []), asked)
+    return arms
+
+
+def run_of(study: Study, wanted: Mapping[str, Value]) -> str:
+    """The name of the run whose results an arm is among: the first one if the arm names none."""
+    return str(wanted.get("run", study.run[0].name if study.run else ""))

@@ -1,0 +1,102 @@
+"""Studies as one self-contained HTML page: verdicts first, then each claim's figure beside the published ones.
+
+Its figures are SVG in the page, a few lines each, so that the page of all studies stays small.
+"""
+
+import math
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+from dlio_bench.reports import page
+from dlio_bench.reports.files import write_whole
+from dlio_bench.reports.reproduce import status_of
+from dlio_bench.reports.reproduce_text import ours, published, summary
+from dlio_bench.reports.reproduce_types import NOT_SEEN, REPRODUCED, SEEN, UNTESTABLE, Answer, Compared, Document
+
+WIDTH, MARGIN, LINE = 560, 130, 18  # of a figure: pixels in all, for the names on its left, of a row
+BADGES = {REPRODUCED: "good", SEEN: "some", NOT_SEEN: "bad", UNTESTABLE: "none"}
+
+
+class Mark(NamedTuple):
+    """A row of a figure: its name, and in pixels the figure and the ends of its interval. ours: and not published."""
+
+    name: str
+    told: str
+    x: float
+    low: float
+    high: float
+    ours: bool
+
+
+class Figure(NamedTuple):
+    """A claim, drawn: rows, and the band in which it counts as reproduced; ticks (pixel, text)."""
+
+    marks: list[Mark]
+    band: tuple[float, float]
+    ticks: list[tuple[float, str]]
+    height: int
+
+
+def write(document: Document, path: Path) -> None:
+    """Write the page to `path`, whole or not at all. EnvironmentFailure."""
+    write_whole(path, html(document).encode())
+
+
+def html(document: Document) -> str:
+    """The page's HTML. Every text of the document is escaped; it has no script."""
+    return page.without_figures(
+        "reproduce.html.j2",
+        document=document,
+        summary=summary(document),
+        status=status_of(document),
+        badges=BADGES,
+        answers=[(answer, _claims(answer)) for answer in document.studies],
+        command=shlex.join(document.command),
+        width=WIDTH,
+        line=LINE,
+        margin=MARGIN,
+    )
+
+
+def _claims(answer: Answer) -> list[tuple[Compared, str, str, Figure | None]]:
+    return [(claim, ours(claim), published(claim), figure(claim)) for claim in answer.claims]
+
+
+def figure(claim: Compared) -> Figure | None:
+    """The figure of a claim, on an axis from 0 or the least value; None where it has no figure of ours."""
+    if claim.value is None or claim.low is None or claim.high is None:
+        return None
+    rows = [
+        (entry.at or "published", f"{entry.value:g}", entry.value, entry.value, entry.value, False)
+        for entry in claim.published
+    ]
+    rows += [
+        (f"ours, {point.at}" if point.at else "ours", f"{point.value:.3g}", point.value, point.low, point.high, True)
+        for point in claim.points
+    ]
+    if claim.what.endswith(")") or len(claim.points) > 1:
+        rows.append(("ours, compared", f"{claim.value:.3g}", claim.value, claim.low, claim.high, True))
+    ends = [value for row in rows for value in row[2:5]]
+    least, most = min(0.0, *ends), max(ends) or 1.0
+    scale = (WIDTH - MARGIN - 60) / ((most - least) or 1.0)
+
+    def place(value: float) -> float:
+        return round(MARGIN + (min(max(value, least), most) - least) * scale, 1)
+
+    low, high = (end if end is not None else limit for end, limit in zip(claim.band, (least, most), strict=True))
+    marks = [Mark(name, told, place(x), place(left), place(right), mine) for name, told, x, left, right, mine in rows]
+    return Figure(marks, (place(low), place(high)), _ticks(least, most, place(least), scale), LINE * len(rows) + 26)
+
+
+def _ticks(least: float, most: float, start: float, scale: float) -> list[tuple[float, str]]:
+    """Four to eight round numbers of an axis, with their pixels."""
+    step = 10 ** math.floor(math.log10((most - least) or 1.0))
+    for part in (1.0, 0.5, 0.2):
+        if (most - least) / (step * part) >= 4:
+            step *= part
+            break
+    first, last = math.ceil(least / step), math.floor(most / step)
+    return [
+        (round(start + (number * step - least) * scale, 1), f"{number * step:g}") for number in range(first, last + 1)
+    ]

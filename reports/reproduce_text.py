@@ -1,0 +1,87 @@
+"""Studies as text: their list, the plan of their commands, and the verdicts with figures beside published ones."""
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dlio_bench.reports.formatting import NOTHING
+from dlio_bench.reports.reproduce import said, status_of
+from dlio_bench.reports.reproduce_types import UNTESTABLE, VERDICTS, Answer, Compared, Document, Study
+from dlio_bench.wrapping import printable, wrapped
+
+
+def listing(studies: Mapping[str, Study]) -> str:
+    """Each study with what it shows, its source, and the time and space it takes at each size."""
+    return "\n".join(map(printable, (line for name, study in studies.items() for line in _listed(name, study)))) + "\n"
+
+
+def _listed(name: str, study: Study) -> Iterator[str]:
+    yield name
+    yield from wrapped(study.shows, "  shows     ")
+    yield from wrapped(study.source, "  source    ")
+    sizes = [f"{size}: about {entry.time} on two cores, {entry.space}" for size, entry in study.size.items()]
+    yield from wrapped("; ".join(sizes) or f"{UNTESTABLE}: {study.untestable}", "  takes     ")
+    if study.needs:
+        yield from wrapped(", ".join(study.needs), "  needs     ")
+
+
+def plan(document: Mapping[str, Any]) -> str:
+    """The commands of every study, and why a study has none."""
+    lines: list[str] = []
+    for name, entry in document["studies"].items():
+        takes = "" if entry["lacking"] else f": about {entry['time']} on two cores, {entry['space']}"
+        lines.append(f"{name}{takes}")
+        if entry["lacking"]:
+            lines += wrapped(f"{UNTESTABLE}: {entry['lacking']}", "  ")
+        lines += [f"  {shlex.join(words)}" for words in entry["commands"]]
+    return "\n".join(map(printable, lines)) + "\n"
+
+
+def summary(document: Document) -> str:
+    """'3 reproduced, 1 effect seen, size differs, ...' in the order of the verdicts."""
+    verdicts = [answer.verdict for answer in document.studies]
+    return "; ".join(f"{verdict}: {verdicts.count(verdict)}" for verdict in VERDICTS if verdict in verdicts)
+
+
+def ours(claim: Compared) -> str:
+    """Our figure with its interval."""
+    if claim.value is None or claim.low is None or claim.high is None:
+        return NOTHING
+    return said(claim.value, claim.low, claim.high)
+
+
+def published(claim: Compared) -> str:
+    """The published figures, each with where it was measured."""
+    kind = "" if claim.published_as == "value" else f"{claim.published_as} "
+    return kind + ", ".join(f"{entry.value:g}{f' ({entry.at})' if entry.at else ''}" for entry in claim.published)
+
+
+def render(document: Document) -> str:
+    """The text, no line longer than 80 columns."""
+    return "\n".join(map(printable, _lines(document))) + "\n"
+
+
+def _lines(document: Document) -> Iterator[str]:
+    of = f"results in {document.against}" if document.against else f"size {document.size}"
+    yield from wrapped(f"{len(document.studies)} studies, {of}. {summary(document)}", "reproduce: ", 2)
+    for answer in document.studies:
+        yield ""
+        yield from wrapped(f"{answer.study}: {answer.title}", f"{answer.verdict.upper()}  ", 2)
+        yield from _answered(answer)
+    yield ""
+    yield f"  status   {status_of(document)}"
+
+
+def _answered(answer: Answer) -> Iterator[str]:
+    if answer.verdict == UNTESTABLE:
+        yield from wrapped(answer.why, "  why      ")
+        return
+    for claim in answer.claims:
+        yield from wrapped(claim.name, f"  {claim.verdict}: ", 4)
+        if claim.verdict == UNTESTABLE:
+            yield from wrapped(claim.why, "    why        ")
+        else:
+            yield from wrapped(f"{ours(claim)}  [{claim.what}]", "    ours       ")
+        yield from wrapped(published(claim), "    published  ")
+    if answer.differs:
+        yield from wrapped(answer.differs, "  differs  ")

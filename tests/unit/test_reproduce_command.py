@@ -1,0 +1,109 @@
+"""`dlio-bench reproduce` as a command: the smoke run of all studies, going on, a site's results, what it refuses."""
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.cli import main
+from dlio_bench.harness.studies import files, work
+from dlio_bench.reports.reproduce_types import REPRODUCED, UNTESTABLE, VERDICTS
+
+Refused = Callable[..., str]
+SIMULATED = "simulated-scenarios"
+MOST_BYTES = 300_000  # of the page of all studies
+
+
+def test_the_smoke_run_of_all_studies(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("DLIO_BENCH_CACHE", str(tmp_path / "cache"))
+    out = tmp_path / "out"
+    status = main(["reproduce", "--size", "smoke", "--out", str(out), "--json"])
+    document = json.loads(capsys.readouterr().out)
+    answers = {answer["study"]: answer for answer in document["studies"]}
+    assert status in (0, 1, 3)  # no command failed; times of a busy machine may hide an effect
+    assert list(answers) == list(files.shipped())
+    assert answers[SIMULATED]["verdict"] == REPRODUCED
+    assert answers["cdb-reads"]["verdict"] in VERDICTS[:2]  # counts, which no machine changes
+    assert answers["clairvoyant-live"]["files"]
+    assert not answers["hepcnnb-shuffle"]["files"]
+    assert answers["hepcnnb-shuffle"]["verdict"] == UNTESTABLE
+    assert "(smoke)" in answers["hepcnnb-shuffle"]["why"]
+    assert (out / "report.html").stat().st_size < MOST_BYTES
+    assert not (out / "cdb-reads" / "data").exists()  # a dataset goes when nothing needs it any more
+
+    # the same command measures nothing again, and a folder stays of one size
+    monkeypatch.setattr(work, "run_command", lambda *_, **__: pytest.fail("a command was started again"))
+    assert main(["reproduce", "--size", "smoke", "--out", str(out)]) == status
+    shown = capsys.readouterr()
+    assert f"{SIMULATED}, S1: finished before" in shown.err
+    assert f"REPRODUCED  {SIMULATED}" in shown.out
+    assert main(["reproduce", "--size", "laptop", "--out", str(out)]) == 2
+    assert "Results are never mixed: choose a new folder" in " ".join(capsys.readouterr().err.split())
+    altered = out / SIMULATED / f"S1{work.DONE}"
+    altered.write_text(altered.read_text().replace("S1", "S2"))
+    assert main(["reproduce", SIMULATED, "--size", "smoke", "--out", str(out)]) == 2
+    assert "another command" in capsys.readouterr().err
+
+    # its results are judged as those of a site are
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", SIMULATED, "--against", str(out), "--out", "judged", "--json"]) == 0
+    judged = json.loads(capsys.readouterr().out)
+    assert judged["studies"][0]["claims"][0]["value"] == answers[SIMULATED]["claims"][0]["value"]
+    assert (judged["size"], judged["against"]) == (None, str(out))
+
+
+def test_a_command_that_fails_leaves_the_others_and_ends_with_its_status(
+    tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(work, "run_command", lambda *_, **__: (-signal.SIGKILL, ""))
+    words = ["reproduce", SIMULATED, "summit-patterns", "--size", "smoke", "--out", str(tmp_path / "out")]
+    assert main(words) == 4
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "was ended by SIGKILL" in shown
+    assert "These are shares of the jobs" in shown
+
+
+def test_the_list_and_the_plan_start_nothing(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", "list"]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text.splitlines() for name in files.shipped())
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert main(["reproduce", "list", SIMULATED, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[SIMULATED]["claim"][0]["published"][0]["value"] == 0.066
+    assert main(["reproduce", "--size", "smoke", "--dry-run"]) == 0
+    text = capsys.readouterr().out
+    assert "dlio-bench simulate" in text
+    assert "hepcnnb-shuffle" in text.splitlines()
+    assert main(["reproduce", "hepcnnb-shuffle", "--dry-run", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)["studies"]["hepcnnb-shuffle"]
+    made, runs = plan["commands"] or ([], [])  # none where nothing can be emulated
+    assert bool(made) == (plan["lacking"] is None)
+    assert not made or made[-1] in runs
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["hepcnnb-shufle"], "Did you mean 'hepcnnb-shuffle'?"),
+        ([SIMULATED, SIMULATED], "is named twice"),
+        (["mine.toml"], "'mine.toml' does not exist"),
+        (["list", "--dry-run"], "takes studies and --json alone"),
+        (["--against", "nowhere"], "--against nowhere is no folder"),
+        (["--against", ".", "--dry-run"], "--against starts nothing"),
+        (["--against", "."], "holds no results"),
+    ],
+)
+def test_what_cannot_be_is_refused(words: list[str], told: str, refused: Refused) -> None:
+    assert told in refused("reproduce", *words)
+
+
+def test_a_folder_of_others_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    assert main(["reproduce", SIMULATED, "--size", "smoke", "--out", str(tmp_path)]) == UsageError.status
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

@@ -1,0 +1,249 @@
+"""Studies: every file that is shipped, every criterion of it, and how figures of results become verdicts."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.cli import parser
+from dlio_bench.harness.run import arguments
+from dlio_bench.harness.run.asked.options import Options as RunOptions
+from dlio_bench.harness.run.asked.request import look_up
+from dlio_bench.harness.studies import files, work
+from dlio_bench.reports import reproduce, reproduce_html, reproduce_text
+from dlio_bench.reports.reproduce_rows import Row, is_exact, matching, of_result
+from dlio_bench.reports.reproduce_types import (
+    NOT_SEEN,
+    REPRODUCED,
+    SEEN,
+    UNTESTABLE,
+    Answer,
+    Claim,
+    Document,
+    Study,
+)
+from dlio_bench.units import parse_bytes, parse_seconds
+
+STUDIES = files.chosen([])
+CLAIMS = [(name, number) for name, study in STUDIES.items() for number in range(len(study.claim))]
+
+
+def rows_of(claim: Claim, value: float) -> dict[str, list[Row]]:
+    """Results whose figure of a claim is `value`, whatever it is made of."""
+
+    def row(place: int, metric: float) -> Row:
+        figures = {claim.metric: np.full(3, metric)} | ({claim.per: np.ones(3)} if claim.per else {})
+        return Row({claim.along: place}, figures)
+
+    begins = 1.0 if claim.take in reproduce.GROWTHS else value
+    arms = {claim.arm: [row(1, begins), row(2, value)]}
+    return arms | ({claim.over: [row(1, 1.0), row(2, 1.0)]} if claim.over else {})
+
+
+def verdict(claim: Claim, value: float) -> str:
+    """What is said of results with this figure."""
+    return reproduce.compared(claim, rows_of(claim, value)).verdict
+
+
+@pytest.mark.parametrize(("name", "number"), CLAIMS)
+def test_the_criterion_of_each_claim_can_hold_and_can_fail(name: str, number: int) -> None:
+    claim = STUDIES[name].claim[number]
+    low, high = reproduce.band_of(claim)
+    inside = [value for value in (low, high, (low + high) / 2) if np.isfinite(value)]
+    effect = claim.effect
+    published = next(value for value in inside if (effect.above or -np.inf) < value < (effect.below or np.inf))
+    assert verdict(claim, published) == REPRODUCED
+    if effect.above is not None:
+        assert verdict(claim, effect.above - 0.01 * abs(effect.above) - 1e-9) == NOT_SEEN
+    if effect.below is not None:
+        assert verdict(claim, effect.below + 0.01 * abs(effect.below) + 1e-9) == NOT_SEEN
+    wrong = (effect.above if effect.above is not None else effect.below) or 0.0
+    study = replaced(STUDIES[name], claim=(claim,), untestable="")
+    answer = reproduce.evaluate(name, study, rows_of(claim, wrong))
+    assert answer.verdict == NOT_SEEN
+    assert reproduce.status_of(document(answer)) == 1
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_file_of_each_study_holds_commands_that_are_known_and_sources(name: str) -> None:
+    study = STUDIES[name]
+    assert study.untestable or {"laptop"} <= set(study.size)
+    for claim in study.claim:
+        assert any(character.isdigit() for character in claim.source), "a page, section, table or line"
+    for size in study.size.values():
+        assert parse_seconds(size.time) > 0
+        assert parse_bytes(size.space) > 0
+        for part in work.parts(name, study, size, files.Path("out")):
+            asked = parser().parse_args(part.command[1:])
+            if part.run.command == "run":
+                for option in ("command", "timeout", "walltime", "launcher_args", "hostfile", "interface"):
+                    delattr(asked, option)
+                look_up(RunOptions(**arguments.given(asked)))
+
+
+def replaced(study: Study, **changed: Any) -> Study:
+    return Study(**({name: getattr(study, name) for name in Study.__struct_fields__} | changed))
+
+
+def document(*answers: Answer) -> Document:
+    return Document(version="1", size="laptop", command=["dlio-bench", "reproduce"], studies=list(answers))
+
+
+def claim(**changed: Any) -> Claim:
+    """A ratio of 2 to 3 that was published, and an effect above 1.1."""
+    table = {
+        "name": "longer", "metric": "elapsed_seconds", "arm": "slow", "over": "quick",
+        "published": [{"value": 2.0, "at": "4 nodes"}, {"value": 3.0}], "source": "page 1", "effect": {"above": 1.1},
+    }  # fmt: skip
+    given = {key: value for key, value in (table | changed).items() if value is not None}
+    return files.parse({**STUDY, "claim": [given]}, "a.toml").claim[0]
+
+
+STUDY: dict[str, Any] = {
+    "title": "t", "shows": "s", "source": "page 1", "size": {"laptop": {"time": "1min", "space": "1MB"}},
+    "run": [{"name": "runs", "subject": "cdb", "options": {"reader": ["naive", "prefetch"], "tiny": True}}],
+    "arm": {"slow": {"reader": "naive"}, "quick": {"reader": "prefetch"}},
+    "claim": [{
+        "name": "longer", "metric": "elapsed_seconds", "arm": "slow", "over": "quick", "published": [{"value": 2.0}],
+        "source": "page 1", "effect": {"above": 1.1},
+    }],
+}  # fmt: skip
+
+
+def times(*seconds: float, nodes: int = 1, **changed: Any) -> Row:
+    return replace(Row({"nodes": nodes}, {"elapsed_seconds": np.array(seconds)}), **changed)
+
+
+def test_a_verdict_needs_the_whole_interval_beyond_the_effect() -> None:
+    slow, quick = [times(2.0, 2.2, 2.1)], [times(1.0, 1.0, 1.0)]
+    good = reproduce.compared(claim(), {"slow": slow, "quick": quick})
+    assert (good.verdict, good.value, good.low, good.high) == (REPRODUCED, 2.1, 2.0, 2.2)
+    wide = reproduce.compared(claim(), {"slow": [times(1.0, 2.2, 2.1)], "quick": quick})
+    assert wide.verdict == NOT_SEEN
+    assert "Ours is 2.1 (1 to 2.2), and the effect is above 1.1." in wide.why
+    small = reproduce.compared(claim(), {"slow": [times(1.4, 1.4)], "quick": quick})
+    assert small.verdict == SEEN
+    assert "below what was published: 2 to 3" in small.why
+    five = reproduce.compared(claim(), {"slow": [times(1.0, 2.0, 2.0, 2.0, 2.0)], "quick": [times(*[1.0] * 5)]})
+    assert five.low is not None
+    assert five.low > 0.99  # an interval, and not the range
+
+
+def test_points_are_those_that_both_arms_have_and_growth_is_the_last_over_the_first() -> None:
+    arms = {"slow": [times(6.0, nodes=4), times(2.0, nodes=1)], "quick": [times(1.0), times(2.0, nodes=4)]}
+    both = reproduce.compared(claim(), arms)
+    assert [(point.at, point.value) for point in both.points] == [("nodes 1", 2.0), ("nodes 4", 3.0)]
+    assert both.value == 3.0
+    grown = claim(over=None, take="growth", published=[{"value": 10.0}, {"value": 30.0}])
+    answer = reproduce.compared(grown, arms)
+    assert (answer.value, answer.band) == (3.0, (2.25, 3.75))
+    alone = reproduce.compared(grown, {"slow": arms["slow"][:1]})
+    assert alone.verdict == UNTESTABLE
+    assert "two values of nodes" in alone.why
+
+
+def test_what_is_no_evidence_is_not_compared() -> None:
+    quick = [times(1.0)]
+    for row, told in (
+        (times(2.0, wrong="its result is INVALID: the clock"), "no evidence: its result is INVALID"),
+        (times(2.0, sized=False), "samples were shrunk"),
+    ):
+        answer = reproduce.compared(claim(), {"slow": [row], "quick": quick})
+        assert answer.verdict == UNTESTABLE
+        assert told in answer.why.lower() or told in answer.why
+    assert is_exact("bytes_device@later")
+    assert not is_exact("read_seconds")
+    twice = reproduce.compared(claim(), {"slow": [times(2.0, file="a"), times(3.0, file="b")], "quick": quick})
+    assert "Put the one that is meant into a folder STUDY/slow" in twice.why
+    none = reproduce.evaluate("a", files.parse(STUDY, "a.toml"), {})
+    assert none.verdict == UNTESTABLE
+    assert reproduce.status_of(document(none)) == 0
+    assert reproduce.status_of(document(replaced_status(none, 4))) == 4
+
+
+def replaced_status(answer: Answer, status: int) -> Answer:
+    return Answer(**({name: getattr(answer, name) for name in Answer.__struct_fields__} | {"status": status}))
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "told"),
+    [
+        ("titel", "t", "'titel' is not known. Did you mean 'title'?"),
+        ("source", 3, "source is '3'"),
+        ("claim", [{}], "claim[0].name is missing"),
+        ("arm", {"slow": {"readr": "naive"}}, "arm.slow.readr is nothing that results of `run` say"),
+        ("arm", {"slow": {"run": "other"}}, "arm.slow.run is 'other'"),
+        ("size", {"huge": {}}, "size"),
+        ("size", {"laptop": {"time": "1min", "space": "1MB", "runs": ["all"]}}, "names the run 'all'"),
+        ("run", [{"name": "../runs"}], "run[0].name is '../runs'"),
+        ("options", {"data": "@made"}, "run[0].options.data is '@made', and there is no such run"),
+        ("run", [], "has [[run]], [[claim]] and [size.laptop]"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_wrong_is_refused_by_key_value_and_fix(place: str, value: Any, told: str) -> None:
+    with pytest.raises(UsageError) as error:
+        files.parse(STUDY | {place: value}, "a.toml")
+    assert str(error.value).startswith("'a.toml': ")
+    assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"metric": "elapsed"}, "claim[0].metric is 'elapsed', which no document of `run` has"),
+        ({"arm": "slower"}, "claim[0].arm is 'slower', and there is no arm of this name"),
+        ({"effect": {}}, "claim[0].effect says nothing"),
+        ({"effect": {"above": 9.0}}, "no result could show the effect"),
+        ({"efect": {}}, "Did you mean 'effect'?"),
+        ({"published": []}, "claim[0].published is '[]'"),
+    ],
+)
+def test_a_claim_that_says_nothing_is_refused(changed: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError) as error:
+        claim(**changed)
+    assert told in str(error.value)
+
+
+def test_commands_take_the_options_of_study_run_and_size_in_this_order() -> None:
+    study = files.parse(
+        STUDY
+        | {
+            "options": {"trials": 3, "seed": 1},
+            "run": [{"name": "made", "command": "generate", "subject": "cdb", "options": {"files": 4}},
+                    {"name": "runs", "subject": "cdb", "options": {"data": "@made", "trials": 2, "tiny": False}}],
+            "arm": {"slow": {"run": "runs", "reader": "naive"}, "quick": {"run": "runs", "reader": "prefetch"}},
+            "size": {"laptop": {"time": "1min", "space": "1MB", "options": {"seed": 2, "nodes": [1, 2]},
+                                "run": {"made": {"files": 8}}}},
+        },
+        "a.toml",
+    )  # fmt: skip
+    made, runs = work.parts("a", study, study.size["laptop"], files.Path("/out"))
+    assert made.command == ["dlio-bench", "generate", "cdb", "--files", "8", "--out", "/out/a/made"]
+    assert runs.command[3:] == [
+        "--trials", "2", "--seed", "2", "--data", "/out/a/made", "--nodes", "1,2", "--out", "/out/a/runs",
+    ]  # fmt: skip
+    assert made.seconds == runs.seconds == 30
+
+
+def test_a_result_says_what_it_is_and_its_figures(made: Callable[..., Any]) -> None:
+    row = of_result(*made(), "result.json")
+    assert row.wrong is None
+    assert {"workload", "reader", "nodes", "batch", "compute"} <= set(row.attributes)
+    assert len(row.figures["elapsed_seconds"]) == len(row.figures["bytes_requested@first"])
+    assert matching([row], {"reader": row.attributes["reader"], "nodes": row.attributes["nodes"]}) == [row]
+    assert matching([row], {"nodes": 77}) == []
+
+
+def test_pages_take_no_orders_from_a_file() -> None:
+    study = files.parse(STUDY | {"title": "\x1b[31m<script>x</script>", "shows": "a\x07b"}, "a.toml")
+    answer = reproduce.evaluate("a", study, {"slow": [times(2.0)], "quick": [times(1.0)]})
+    text, page = reproduce_text.render(document(answer)), reproduce_html.html(document(answer))
+    assert "\x1b" not in text + page
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert "REPRODUCED  a: " in text
+    assert "2  [elapsed_seconds of slow over that of quick]" in text
