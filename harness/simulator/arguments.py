@@ -7,7 +7,10 @@ from dlio_bench.harness.ground.arguments import Commands, tier_sizes
 from dlio_bench.harness.simulator import axes
 
 # harness.cluster.system.SHIPPED, which imports NumPy
-SYSTEMS = ("deck", "sc21", "piz-daint", "lassen", "summit", "cori", "perlmutter")
+SYSTEMS = (
+    "deck", "sc21", "piz-daint", "lassen", "summit", "cori", "cori-burst-buffer", "cori-haswell", "perlmutter",
+    "frontier",
+)  # fmt: skip
 
 EXAMPLES = """\
 examples:
