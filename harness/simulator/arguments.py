@@ -19,6 +19,7 @@ examples:
   dlio-bench simulate imagenet --nodes 64 --system mine.toml --policy clairvoyant,cooperative
   dlio-bench simulate imagenet --nodes 16 --system sc21 --tiers staging=4GB,ram=10GB,disk=40GB
   dlio-bench simulate --scenario S4 --vary ram=0GB,25GB,50GB --vary disk=0GB,100GB,200GB --out what-if
+  dlio-bench simulate imagenet --nodes 16 --epochs 90 --system deck --policy lower-bound --accesses 0.8
 """
 
 
@@ -83,6 +84,13 @@ def add_simulate(commands: Commands) -> None:
         "across, the second down. Three times: a map for each value of the third",
     )
     parser.add_argument(
+        "--accesses",
+        type=float,
+        metavar="D",
+        help="also count how often one node reads each sample, beside the binomial distribution, and how many samples "
+        "it reads more than 1 + D times the mean, for example 0.8",
+    )
+    parser.add_argument(
         "--out", type=Path, metavar="FOLDER", help="write simulation.json and report.html to this folder"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -96,6 +104,6 @@ def run_simulate(args: argparse.Namespace) -> int:
     return simulate(
         Options(
             args.workload, args.scenario, args.nodes, args.epochs, args.seed, system, args.tiers,
-            args.pfs_clients, args.policy, args.json, tuple(args.vary), args.out, args.compute,
+            args.pfs_clients, args.policy, args.json, tuple(args.vary), args.out, args.compute, args.accesses,
         )
     )  # fmt: skip
