@@ -83,6 +83,7 @@ def derived(row: Policy) -> Properties:
     if row.delivery == OWN:
         return Properties(None, None, None, None, ease)
     rule = row.rule
+    any_size: bool | None
     if rule.keep is not None:
         any_size, tiers = _contents(rule, _SMALL) is not None, all(_fills(rule, each) for each in _SHARES)
     else:
