@@ -51,6 +51,7 @@ class Workload:
     `upstreams`: what was published for a variant, where that is not `upstream`.
     `models`: the networks that train on it, on what `decode` delivers; of those that take a variant the first is the
     default.
+    `labels`: the fields of the view that the loss alone needs; none where a record holds them together with the rest.
     `sample_bytes`: a random word of 64 bits -> the bytes of a sample at its published size; None: all are of mean size.
     """
 
@@ -68,6 +69,7 @@ class Workload:
     models: tuple[Model, ...] = ()
     expected: Expected = Expected()
     sample_bytes: Callable[[int], int] | None = None
+    labels: tuple[str, ...] = ()
 
     @property
     def profiles(self) -> Mapping[str, Profile]:

@@ -1,11 +1,13 @@
 """`dlio-bench list`: the workloads with their data and step times, the readers, the axes, the systems."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from dlio_bench.benchmarks.registry import WORKLOADS, find
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.harness.cluster.system import SHIPPED, describe, shipped
+from dlio_bench.harness.plan import properties
 from dlio_bench.harness.plan.orders import ORDERS
 from dlio_bench.harness.plan.policies import ALIASES, DELIVERIES, OWN, PLACEMENTS, POLICIES
 from dlio_bench.units import format_bytes, format_seconds
@@ -65,12 +67,17 @@ def listing() -> dict[str, Any]:
         )
     readers = [
         _facts(policy, ("name", "order", "placement", "delivery", "source"))
-        | {"aliases": [alias for alias, name in ALIASES.items() if name == policy.name]}
+        | {
+            "aliases": [alias for alias, name in ALIASES.items() if name == policy.name],
+            "properties": asdict(properties.derived(policy)),
+            "published_properties": asdict(row) if (row := properties.PUBLISHED.get(policy.name)) else None,
+        }
         for policy in POLICIES.values()
     ]
     axes = {"order": list(ORDERS), "placement": list(PLACEMENTS), "delivery": [d for d in DELIVERIES if d != OWN]}
     systems = [{"name": name, "tiers": describe(shipped(name))} for name in SHIPPED]
-    return {"workloads": workloads, "readers": readers, "axes": axes, "systems": systems}
+    rules = {"rules": dict(properties.RULES), "source": properties.SOURCE}
+    return {"workloads": workloads, "readers": readers, "properties": rules, "axes": axes, "systems": systems}
 
 
 def _facts(thing: object, names: Sequence[str]) -> dict[str, Any]:
@@ -107,6 +114,7 @@ def render(document: dict[str, Any]) -> str:
         lines.append(f"  {names}")
         lines.append(f"    {reader['order']} x {reader['placement']} x {reader['delivery']}")
         lines += _entry(4, reader["source"])
+    lines += ["", *_properties(document)]
     lines += ["", "Axes that you can set"]
     for axis, names in document["axes"].items():
         lines += _entry(2, f"--{axis}  {', '.join(names)}")
@@ -114,6 +122,33 @@ def render(document: dict[str, Any]) -> str:
     for system in document["systems"]:
         lines += _entry(2, f"{system['name']}  {system['tiers']}")
     return "\n".join(lines)
+
+
+def _properties(document: dict[str, Any]) -> list[str]:
+    """The table of properties: what follows from a reader's row, then the published row where there is one."""
+    rules = document["properties"]["rules"]
+    lines = ["Properties of readers (+ has it, - lacks it, ? open)"]
+    for number, (name, rule) in enumerate(rules.items(), 1):
+        lines += _entry(2, f"{number} {name.replace('_', ' ')}: {rule}")
+    lines += _entry(2, f"published: {document['properties']['source']}")
+    lines.append(f"  {'':<22}{' '.join(str(number) for number in range(1, len(rules) + 1))}   published")
+    for reader in document["readers"]:
+        published = reader["published_properties"]
+        quoted = "" if published is None else f"{_signs(published['properties'], rules)}  {published['approach']}"
+        lines.append(f"  {reader['name']:<22}{_signs(reader['properties'], rules)}   {quoted}".rstrip())
+    notes = {
+        (reader["published_properties"]["approach"], note): None
+        for reader in document["readers"]
+        for note in (reader["published_properties"] or {"notes": ()})["notes"]
+    }
+    for approach, note in notes:
+        lines += _entry(2, f"published of {approach}, {note}")
+    return lines
+
+
+def _signs(found: dict[str, bool | None], names: Iterable[str]) -> str:
+    """'+ - ? + +', in the order of `names`."""
+    return " ".join({True: "+", False: "-", None: "?"}[found[name]] for name in names)
 
 
 def _pipeline(head: str, pipeline: dict[str, Any]) -> list[str]:

@@ -43,6 +43,7 @@ def _compute(compute: Compute) -> tuple[tuple[str, Any], ...]:
         ("", compute.mode), ("device", compute.device), ("step", compute.asked_step_seconds),
         ("network", compute.model), ("exchange", compute.exchange), ("fp16", compute.fp16), ("lag", compute.lag),
         ("hierarchical", compute.hierarchical),
+        ("leaders of a node", compute.leaders or 1),
     )  # fmt: skip
 
 
@@ -55,6 +56,7 @@ SAME: dict[str, Callable[[Result], Any]] = {
     "batch": lambda result: result.plan.batch,
     "steps": _steps,
     "ranks that each sample goes to": lambda result: result.plan.copies,
+    "stages of a pipeline": lambda result: result.plan.ranks if result.plan.shard == "pipeline" else 0,
     "models": lambda result: _models(result.plan),
     "validation passes": lambda result: _passes(result.plan.validation),
     "synchronisation": lambda result: result.plan.sync,

@@ -235,6 +235,12 @@ def sharing(result: Result) -> str | None:
     copies = result.plan.copies
     if copies == 1:
         return None
+    if result.plan.shard == "pipeline":
+        return (
+            f"pipeline-parallel reading: of {copies} ranks, the stages of a pipeline, the first reads every sample "
+            "without its labels, and the last the labels, in one order; those between read nothing, and each sample "
+            "counts once in samples/s"
+        )
     requested = result.value("bytes_requested")
     delivered = sum(trial.bytes_useful for trial in result.measured) / len(result.measured)
     return (

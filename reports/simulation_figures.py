@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from dlio_bench.reports import simulation
+from dlio_bench.reports import access_frequency, simulation
 from dlio_bench.reports.drawing import GAP, STALL_SCALE, Figure, axis, compact, layout, plain
 from dlio_bench.reports.simulation import Map
-from dlio_bench.reports.simulation_types import Row, Simulation
+from dlio_bench.reports.simulation_types import Accesses, Row, Simulation
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import wrapped
 
@@ -18,6 +18,7 @@ TICKS = (1, 1.1, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 100, 200, 500
 TICK_GAP = 0.09  # of the scale's length: closer numbers would run into each other
 LEAST_CONTRAST = 4.0  # of light text, as ratio of relative luminances (WCAG 2.2); dark text then has 4.2 at least
 ROOMY = 6  # columns of a map that has room in half of the page; twice as many leave a cell two lines
+MARKED = 60  # numbers of reads up to which each has a mark
 # From the fastest source to the slowest; patterns tell them apart in print.
 SOURCES = {"ram": ("#3f6c9b", ""), "": ("#8fb8a3", "."), "remote": ("#e9b872", "\\"), "pfs": ("#c8553d", "x")}
 
@@ -127,6 +128,26 @@ def bars(document: Simulation) -> Figure:
         "yaxis": axis("", autorange="reversed", showgrid=False, **GAP),
     }
     drawn["legend"] |= {"traceorder": "normal"}
+    return _figure(data, drawn)
+
+
+def frequencies(accesses: Accesses) -> Figure:
+    """How many samples a node reads how often: bars as counted on the plan, a line as the binomial distribution."""
+    shown = access_frequency.present(accesses)
+    times = list(range(shown.start, shown.stop))
+    data: list[Figure] = [
+        {"type": "bar", "x": times, "y": accesses.histogram[shown], "name": "counted on the plan",
+         "marker": {"color": "#9db4c8"}, "hovertemplate": "%{x} times: %{y} samples<extra>plan</extra>"},
+        {"type": "scatter", "mode": "lines+markers" if len(times) <= MARKED else "lines", "x": times,
+         "y": accesses.expected[shown], "name": "binomial distribution",
+         "line": {"color": "#7f2a1d", "width": 2}, "marker": {"size": 5},
+         "hovertemplate": "%{x} times: %{y:.1f} samples<extra>binomial</extra>"},
+    ]  # fmt: skip
+    drawn = layout(320) | {
+        "bargap": 0.15,
+        "xaxis": axis("times that the node reads a sample", showgrid=False),
+        "yaxis": axis("samples", rangemode="tozero"),
+    }
     return _figure(data, drawn)
 
 

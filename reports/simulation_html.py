@@ -4,12 +4,12 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from dlio_bench.reports import simulation, simulation_figures
+from dlio_bench.reports import access_frequency, simulation, simulation_figures
 from dlio_bench.reports.drawing import Figure
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.page import render
 from dlio_bench.reports.simulation import Map
-from dlio_bench.reports.simulation_types import GRID, Row, Simulation
+from dlio_bench.reports.simulation_types import GRID, Accesses, Row, Simulation
 from dlio_bench.units import format_bytes
 
 MOST_MAPS = 60  # more would make the page slow; the table has every cell
@@ -29,9 +29,11 @@ def page(document: Simulation) -> str:
     drawn = {f"map{position}": simulation_figures.heat_map(map_, end) for position, map_ in enumerate(maps)}
     if not is_grid:
         drawn = {"bars": simulation_figures.bars(document)}
+    accesses = document.accesses
+    charts = drawn if accesses is None else drawn | {"frequencies": simulation_figures.frequencies(accesses)}
     return render(
         "simulation.html.j2",
-        drawn,
+        charts,
         document=document,
         is_grid=is_grid,
         subject=simulation.subject(document),
@@ -49,6 +51,7 @@ def page(document: Simulation) -> str:
         ticks=[(f"{100 * place:.3g}", label) for place, label in simulation_figures.ticks(end)],
         gradient=simulation_figures.gradient(),
         table=_cells(document) if is_grid else _rows(document),
+        frequency=None if accesses is None else _frequency(document, accesses),
         command=shlex.join(document.command),
     )
 
@@ -70,6 +73,16 @@ def _map(name: str, map_: Map, figure: Figure) -> dict[str, Any]:
         "height": figure["layout"]["height"],
         "least_width": 100 + len(map_.x) * (78 if len(map_.x) <= 2 * simulation_figures.ROOMY else 52),
         "label": f"Heat map of {map_.title}, {map_.across} across, {map_.down or 'policies'} down: {caption}.",
+    }
+
+
+def _frequency(document: Simulation, accesses: Accesses) -> dict[str, Any]:
+    """What the template says of how often a node reads a sample."""
+    rows = [(times, f"{samples:,}", f"{expected:,.1f}") for times, samples, expected in access_frequency.rows(accesses)]
+    return {
+        "heading": access_frequency.heading(document),
+        "conclusion": access_frequency.conclusion(accesses),
+        "rows": rows,
     }
 
 

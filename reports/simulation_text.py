@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from dlio_bench.reports import simulation
+from dlio_bench.reports import access_frequency, simulation
 from dlio_bench.reports.simulation import Map
 from dlio_bench.reports.simulation_types import GRID, Row, Simulation
 from dlio_bench.units import format_bytes
@@ -24,6 +24,14 @@ def render(document: Simulation) -> str:
             f"{simulation.counted(document)}.",
             hang=2,
         )]  # fmt: skip
+    if document.accesses is not None:
+        lines += ["", *wrapped(access_frequency.heading(document), hang=2)]
+        lines.append(f"{'times':<21}{'samples':>12}{'binomial':>14}")
+        lines += [
+            f"{times:<21}{samples:>12}{expected:>14.1f}"
+            for times, samples, expected in access_frequency.rows(document.accesses)
+        ]
+        lines += wrapped(access_frequency.conclusion(document.accesses), hang=2)
     return "\n".join(lines)
 
 

@@ -87,6 +87,27 @@ class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.at or {}
 
 
+class Accesses(Struct, frozen=True, kw_only=True):
+    """How often a node reads each sample. histogram: samples read 0, 1, ... times; expected: the same, of the binomial
+    distribution; reads: of the node in an epoch; mean: times that a sample is read; often, expected_often: samples read
+    more than (1 + delta) times the mean. See access_frequency.
+    """
+
+    node: Count
+    reads: Some
+    delta: Amount
+    histogram: Annotated[list[Count], Meta(min_length=2)]
+    expected: list[Amount]
+    mean: Amount
+    often: Count
+    expected_often: Amount
+
+    def __post_init__(self) -> None:
+        """ValueError where the two distributions are not of the same numbers."""
+        if len(self.histogram) != len(self.expected):
+            raise ValueError("histogram and expected have not the same length")
+
+
 class Simulation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One case (kind simulation), or every cell of a what-if grid. pfs_clients: how readers share the parallel file
     system. axes: across, down, and one map a value; cells: every combination, the last axis fastest.
@@ -102,6 +123,7 @@ class Simulation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     axes: Annotated[list[Axis], Meta(min_length=1, max_length=3)] = []
     cells: Annotated[list[Cell], Meta(min_length=1)] = []
     rows: Annotated[list[Row], Meta(min_length=1)]
+    accesses: Accesses | None = None
 
     def __post_init__(self) -> None:
         """ValueError where what a grid or a single case needs is missing."""

@@ -186,6 +186,7 @@ class Network(Struct, frozen=True, kw_only=True, omit_defaults=True):
     fp16: bool | None = None
     lag: int | None = None
     hierarchical: bool | None = None
+    leaders: int | None = None  # of a node
     timeout: float | None = None
     checkpoint: int | None = None
     resume: str | UnsetType | None = UNSET  # None: a network at work went on from nothing

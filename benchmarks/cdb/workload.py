@@ -12,6 +12,7 @@ CDB = Workload(
     variants={"cori": layout},
     default_variant="cori",
     view=("data[0]", "data[1]", "data[2]", "data[10]", "labels"),  # TMQ, U850, V850, PRECT
+    labels=("labels",),
     batch=1,
     batch_source="NERSC/DL-Parallel-IO @290ed4a, clim_deep_learn run_cori_knl.sh: 1 in single precision",
     decode=decode,

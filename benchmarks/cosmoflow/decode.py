@@ -1,12 +1,15 @@
 """What CosmoFlow makes of a record: float32 voxels, the logarithm of counts or counts over their mean, and targets."""
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dlio_bench.benchmarks.cosmoflow.layout import REDSHIFTS, mlperf_bytes, sc18_bytes
-from dlio_bench.benchmarks.cosmoflow.physical import PARAMETERS, SC18_PARAMETERS
+from dlio_bench.benchmarks.cosmoflow.generations import Early, early
+from dlio_bench.benchmarks.cosmoflow.layout import REDSHIFTS, early_bytes, mlperf_bytes
+from dlio_bench.benchmarks.cosmoflow.physical import PARAMETERS
 from dlio_bench.benchmarks.pipeline import Decode
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import example
@@ -14,18 +17,16 @@ from dlio_bench.errors import DataError
 
 FIELDS = ("record",)
 WHAT = "int16 counts as float32 log(x + 1), then y (sparticlesteve/cosmoflow-benchmark @559eafb, data/cosmo.py)"
-WHAT_SC18 = "float32 voxels over their mean, then the label (NERSC/CosmoFlow @28937fa: 'divided by mean')"
-
-
-def is_sc18(dataset: Dataset) -> bool:
-    """Whether records are those of the SC18 generation."""
-    return dataset.manifest.variant == "sc18"
+WHAT_EARLY = "float32 voxels over their mean, then the label as z-scores (NERSC/CosmoFlow @28937fa: 'divided by mean')"
 
 
 def side(dataset: Dataset) -> int:
     """Voxels along a side. DataError when the records' length is not that of a message of whole cubes."""
     message = dataset.manifest.fields[0].shape[0]
-    voxel, length = (4, sc18_bytes) if is_sc18(dataset) else (2 * REDSHIFTS, mlperf_bytes)
+    generation = early(dataset)
+    voxel, length = 2 * REDSHIFTS, mlperf_bytes
+    if generation is not None:
+        voxel, length = generation.itemsize, partial(early_bytes, generation)
     edge: int = round(max(message / voxel, 1) ** (1 / 3))
     while edge > 1 and edge**3 * voxel > message:
         edge -= 1
@@ -38,10 +39,11 @@ def side(dataset: Dataset) -> int:
 
 
 def decode(dataset: Dataset) -> Decode:
-    """Delivers float32 [side, side, side(, 4)] and the targets, float32 [4] (SC18: [3])."""
+    """Delivers float32 [side, side, side(, 4)] and the targets, float32 [4] (SC18: [3], before it [2])."""
     voxels = side(dataset) ** 3
-    if is_sc18(dataset):
-        return Decode(FIELDS, 4 * (voxels + SC18_PARAMETERS), _over_mean, WHAT_SC18)
+    generation = early(dataset)
+    if generation is not None:
+        return Decode(FIELDS, 4 * (voxels + generation.targets), partial(_over_mean, generation), WHAT_EARLY)
     return Decode(FIELDS, 4 * (voxels * REDSHIFTS + PARAMETERS), _logarithm, WHAT)
 
 
@@ -59,17 +61,19 @@ def _logarithm(sample: int, parts: Sequence[memoryview], out: memoryview) -> Non
     rest[:] = targets
 
 
-def _over_mean(sample: int, parts: Sequence[memoryview], out: memoryview) -> None:
+def _over_mean(generation: Early, sample: int, parts: Sequence[memoryview], out: memoryview) -> None:
     del sample
     features = example.decode(parts[0])
-    stored, targets = _values(features, "data_raw", "<f4"), _values(features, "label_raw", "<f4")
+    stored, targets = (_values(features, name, generation.dtype) for name in ("data_raw", "label_raw"))
+    if targets.size != generation.targets:
+        raise DataError(f"The record has {targets.size} targets, and {generation.targets} are expected.")
     voxels, rest = _split(out, stored.size, targets.size)
     with np.errstate(all="ignore"):
-        np.divide(stored, np.float32(stored.mean(dtype=np.float64)), out=voxels)
-    rest[:] = targets
+        np.divide(stored, stored.dtype.type(stored.mean(dtype=np.float64)), out=voxels, casting="same_kind")
+        rest[:] = generation.scores(targets)
 
 
-def _values(features: dict[str, example.Decoded], name: str, dtype: str) -> npt.NDArray[np.generic]:
+def _values(features: dict[str, example.Decoded], name: str, dtype: str) -> npt.NDArray[Any]:
     found = features.get(name)
     if not isinstance(found, list) or len(found) != 1 or len(found[0]) % np.dtype(dtype).itemsize:
         raise DataError(f"The record has no bytes '{name}' of {dtype} numbers.")

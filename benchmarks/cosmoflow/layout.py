@@ -1,21 +1,22 @@
-"""CosmoFlow's files, in the three generations that were published: TFRecords of 128^3 voxels."""
+"""CosmoFlow's files, in the generations that were published: TFRecords of 128^3 voxels, at first of 64^3."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from dlio_bench.benchmarks.cosmoflow import physical
-from dlio_bench.benchmarks.cosmoflow.physical import PARAMETERS, SC18_PARAMETERS, parameters
+from dlio_bench.benchmarks.cosmoflow.generations import ORIGINAL, SAMPLES, SC18, Early
+from dlio_bench.benchmarks.cosmoflow.physical import PARAMETERS, parameters
 from dlio_bench.datagen import random_bytes
 from dlio_bench.datagen.formats import example, tfrecord
 from dlio_bench.datagen.formats.tfrecord import Piece
-from dlio_bench.datagen.layout import PHYSICAL, TRAIN, VALIDATION, Field, FileSpec, Layout, Split, Written
+from dlio_bench.datagen.layout import PHYSICAL, TEST, TRAIN, VALIDATION, Field, FileSpec, Layout, Split, Written
 
 FULL_SIDE, TINY_SIDE = 128, 16  # voxels
 REDSHIFTS = 4  # MLPerf: 0, 0.5, 1.5, 3
-SC18_SAMPLES = 64
+ORIGINAL_FILES = {TRAIN: 400, VALIDATION: 50, TEST: 49}  # a simulation each, of 64 samples
 _V1_FILES, _V07_FILES, _VALIDATION_FILES = 524_288, 262_144, 65_536
 _FRAME = tfrecord.HEAD + tfrecord.TAIL
 _VOXELS, _LABELS = 0, 1  # streams
@@ -79,28 +80,32 @@ def sc18(tiny: bool, fill: str) -> Layout:
 
     Training files only: how the others were named and how many there were is not in the sources at hand.
     """
-    message = sc18_bytes(_side(tiny))
-    return Layout(
-        workload="cosmoflow",
-        variant="sc18",
-        container="tfrecord",
-        fields=(_record(message),),
-        splits=(
-            Split(
-                name=TRAIN,
-                full_files=2_607,  # 1.4 TB / 536.9 MB
-                full_samples=2_607 * SC18_SAMPLES,
-                samples_per_file=SC18_SAMPLES,
-                file_bytes=SC18_SAMPLES * (message + _FRAME),
-                payload_bytes=4 * (_side(tiny) ** 3 + SC18_PARAMETERS),
-                spec_files=sc18_files,
-            ),
-        ),
+    return _early(
+        SC18,
+        {TRAIN: (2_607, early_files)},  # 1.4 TB / 536.9 MB
         source="NERSC/cosmoflow-sims @0470136 io_Cosmo-3param.py; Mathuriya et al., arXiv 1808.04728",
         tiny=tiny,
         fill=fill,
-        write=partial(physical.write_sc18 if fill == PHYSICAL else write_sc18, side=_side(tiny)),
-        auxiliary={},
+    )
+
+
+def original(tiny: bool, fill: str) -> Layout:
+    """Variant "original-64": 64 samples a file; `data_raw` float64 [64, 64, 64], `label_raw` float64 [2], as bytes.
+
+    499 simulations, each cut into 64 cubes; a file of the training split has cubes of any of its 400 simulations.
+    """
+    first = ORIGINAL_FILES[TRAIN]
+    names = {
+        TRAIN: partial(early_files, folder="train/"),
+        VALIDATION: partial(early_files, folder="val/", number=first),
+        TEST: partial(early_files, folder="test/", number=first + ORIGINAL_FILES[VALIDATION]),
+    }
+    return _early(
+        ORIGINAL,
+        {name: (files, names[name]) for name, files in ORIGINAL_FILES.items()},
+        source="NERSC/CosmoFlow @28937fa, README-original (62 GB), io_Cosmo.py, hyper_parameters_Cosmo.py",
+        tiny=tiny,
+        fill=fill,
     )
 
 
@@ -110,9 +115,10 @@ def mlperf_bytes(side: int) -> int:
     return sum(map(len, example.encode({"x": voxels, "y": np.zeros(PARAMETERS, dtype=np.float32)})))
 
 
-def sc18_bytes(side: int) -> int:
-    """Bytes of one Example message: 8 388 674 at 128^3."""
-    return sum(map(len, example.encode({"data_raw": bytes(side**3 * 4), "label_raw": bytes(SC18_PARAMETERS * 4)})))
+def early_bytes(generation: Early, side: int) -> int:
+    """Bytes of one Example message: 8 388 674 at SC18's 128^3."""
+    voxels, labels = (bytes(count * generation.itemsize) for count in (side**3, generation.targets))
+    return sum(map(len, example.encode({"data_raw": voxels, "label_raw": labels})))
 
 
 def mlperf_files(files: int, *, split: str = TRAIN, simulation: int = 0) -> tuple[FileSpec, ...]:
@@ -127,9 +133,9 @@ def mlperf_files(files: int, *, split: str = TRAIN, simulation: int = 0) -> tupl
     )
 
 
-def sc18_files(files: int) -> tuple[FileSpec, ...]:
-    """<i>.tfrecord."""
-    return tuple(FileSpec(f"{n}.tfrecord", n * SC18_SAMPLES, SC18_SAMPLES) for n in range(files))
+def early_files(files: int, *, folder: str = "", number: int = 0) -> tuple[FileSpec, ...]:
+    """<i>.tfrecord, where `number` is the first i of the split."""
+    return tuple(FileSpec(f"{folder}{number + n}.tfrecord", n * SAMPLES, SAMPLES) for n in range(files))
 
 
 def write_mlperf(path: Path, spec: FileSpec, seed: int, *, side: int, gzip: bool) -> Written:
@@ -138,10 +144,10 @@ def write_mlperf(path: Path, spec: FileSpec, seed: int, *, side: int, gzip: bool
     return tfrecord.write_gzip(path, message) if gzip else tfrecord.write(path, [message])
 
 
-def write_sc18(path: Path, spec: FileSpec, seed: int, *, side: int) -> Written:
+def write_early(path: Path, spec: FileSpec, seed: int, *, generation: Early, side: int) -> Written:
     """One file of many records. OSError."""
     samples = range(spec.first, spec.first + spec.samples)
-    return tfrecord.write(path, (sc18_example(seed, sample, side) for sample in samples))
+    return tfrecord.write(path, (early_example(generation, seed, sample, side) for sample in samples))
 
 
 def mlperf_example(seed: int, sample: int, side: int) -> Sequence[Piece]:
@@ -154,11 +160,51 @@ def mlperf_example(seed: int, sample: int, side: int) -> Sequence[Piece]:
     return example.encode({"x": voxels.data.cast("B"), "y": parameters(labels, PARAMETERS)})
 
 
-def sc18_example(seed: int, sample: int, side: int) -> Sequence[Piece]:
-    """Example of incompressible voxels and parameters in [-1, 1), in pieces."""
-    voxels = random_bytes.floats(random_bytes.source(seed, sample, _VOXELS), side**3)
-    labels = parameters(random_bytes.source(seed, sample, _LABELS), SC18_PARAMETERS)
+def early_example(generation: Early, seed: int, sample: int, side: int) -> Sequence[Piece]:
+    """Example of incompressible voxels and parameters in [-1, 1), in pieces.
+
+    A voxel of eight bytes is two float32 words in a row, the upper of which makes it finite and below 2 in size.
+    """
+    words = side**3 * generation.itemsize // 4
+    voxels = random_bytes.floats(random_bytes.source(seed, sample, _VOXELS), words).view(generation.dtype)
+    labels = parameters(random_bytes.source(seed, sample, _LABELS), generation.targets).astype(generation.dtype)
     return example.encode({"data_raw": voxels.data.cast("B"), "label_raw": labels.tobytes()})
+
+
+def _early(
+    generation: Early,
+    splits: Mapping[str, tuple[int, Callable[[int], tuple[FileSpec, ...]]]],
+    *,
+    source: str,
+    tiny: bool,
+    fill: str,
+) -> Layout:
+    """The layout of a generation before MLPerf, given the files of each split, and what names them."""
+    side = TINY_SIDE if tiny else generation.side
+    message = early_bytes(generation, side)
+    return Layout(
+        workload="cosmoflow",
+        variant=generation.variant,
+        container="tfrecord",
+        fields=(_record(message),),
+        splits=tuple(
+            Split(
+                name=name,
+                full_files=files,
+                full_samples=files * SAMPLES,
+                samples_per_file=SAMPLES,
+                file_bytes=SAMPLES * (message + _FRAME),
+                payload_bytes=generation.itemsize * (side**3 + generation.targets),
+                spec_files=specs,
+            )
+            for name, (files, specs) in splits.items()
+        ),
+        source=source,
+        tiny=tiny,
+        fill=fill,
+        write=partial(physical.write_early if fill == PHYSICAL else write_early, generation=generation, side=side),
+        auxiliary={},
+    )
 
 
 def _mlperf_splits(training: int, file_bytes: int, side: int) -> tuple[Split, ...]:

@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.benchmarks import schedules
-from dlio_bench.benchmarks.cosmoflow.decode import is_sc18, side
+from dlio_bench.benchmarks.cosmoflow.decode import side
+from dlio_bench.benchmarks.cosmoflow.generations import ORIGINAL, SC18, early
 from dlio_bench.benchmarks.cosmoflow.layout import REDSHIFTS
-from dlio_bench.benchmarks.cosmoflow.physical import PARAMETERS, SC18_PARAMETERS
+from dlio_bench.benchmarks.cosmoflow.physical import PARAMETERS
 from dlio_bench.benchmarks.metrics import regression_counts, regression_score
-from dlio_bench.benchmarks.model import ALL, LOWER, Fields, Model, Part, Sample, Tensor
+from dlio_bench.benchmarks.model import ALL, LOWER, TRAINABLE, Fields, Model, Part, Sample, Tensor
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
 
@@ -49,11 +50,26 @@ SC18_STEPS = (
 )
 SC18_UNITS = (2048, 256)
 
+# The generation before it, NERSC/CosmoFlow @28937fa: CosmoNet_noFeed.py, and CosmoNet_noFeed_changed_addedfcl.py, which
+# has a layer of 512 units more. At 64^3 the last map has 2^3 voxels of 128 filters: the 1024 features of the code.
+ORIGINAL_STEPS = (
+    Step(16, 3, pooled=True),
+    Step(32, 4, pooled=True),
+    Step(64, 4, stride=2),
+    Step(64, 3),
+    Step(128, 2),
+    Step(128, 2),
+)
+ORIGINAL_UNITS = (1024, 256)
+ORIGINAL_RATE, ORIGINAL_EPOCHS = 1e-4, 80
+MOMENTUM, EPSILON = 0.99, 1e-4  # of its batch normalisation
+
 
 def sample(dataset: Dataset) -> Sample:
-    """Voxels and targets, as `decode` delivers them; those of SC18 get a last axis of one channel."""
+    """Voxels and targets, as `decode` delivers them; those of before MLPerf get a last axis of one channel."""
     edge = side(dataset)
-    channels, targets = (1, SC18_PARAMETERS) if is_sc18(dataset) else (REDSHIFTS, PARAMETERS)
+    generation = early(dataset)
+    channels, targets = (REDSHIFTS, PARAMETERS) if generation is None else (1, generation.targets)
     shape = (edge, edge, edge, channels)
     return Sample((Part("voxels", "float32", shape), Part("targets", "float32", (targets,))), shape, fields)
 
@@ -93,11 +109,16 @@ def early_network(
     dropout: bool = True,
     seed: int = 0,
     *,
-    targets: int = SC18_PARAMETERS,
+    targets: int = SC18.targets,
+    steps: Sequence[Step] = SC18_STEPS,
+    units: Sequence[int] = SC18_UNITS,
+    normalised: bool = False,
+    name: str = "cosmoflow-sc18",
 ) -> Any:
     """Outputs [n, targets]. Convolutions without padding, then fully connected layers, each behind a dropout.
 
-    A cube that is too small for all convolutions (the tiny dataset's, 16^3) gets those that fit.
+    A cube that is too small for all convolutions (the tiny dataset's, 16^3) gets those that fit. normalised: with batch
+    normalisation behind each convolution.
     """
     from dlio_bench.benchmarks.networks import Layers, keras
 
@@ -107,7 +128,7 @@ def early_network(
         return made.dense(made.drop(x, 0.5), size, initial="glorot_uniform", first_bias=BIAS)
 
     x = made.inputs
-    for step in SC18_STEPS:
+    for step in steps:
         if x.shape[1] < step.kernel:
             break
         x = made.conv(
@@ -119,13 +140,15 @@ def early_network(
             initial="glorot_uniform",
             first_bias=BIAS,
         )
+        if normalised:
+            x = keras().layers.BatchNormalization(momentum=MOMENTUM, epsilon=EPSILON)(x)
         x = made.leaky(x, LEAK)
         if step.pooled and x.shape[1] > 1:
             x = made.pool(x, "average")
     x = keras().layers.Flatten()(x)
-    for size in SC18_UNITS:
+    for size in units:
         x = made.leaky(dense(x, made.channels(size)), LEAK)
-    return made.model(dense(x, targets), "cosmoflow-sc18")
+    return made.model(dense(x, targets), name)
 
 
 def squared_loss(outputs: Tensor, given: Fields) -> Tensor:
@@ -154,6 +177,12 @@ def _larc() -> Any:
     from dlio_bench.benchmarks.larc import larc_adam
 
     return larc_adam(SC18_RATE)
+
+
+def _adam() -> Any:
+    from dlio_bench.benchmarks.networks import keras
+
+    return keras().optimizers.Adam(ORIGINAL_RATE, epsilon=1e-8)  # TensorFlow 1's
 
 
 def score(names: Sequence[str], sums: npt.NDArray[np.float64]) -> dict[str, float]:
@@ -200,7 +229,7 @@ COSMOFLOW_SC18 = Model(
     optimizer=_larc,
     rate=schedules.linear(SC18_RATE, SC18_LAST_RATE, SC18_EPOCHS),
     count=regression_counts,
-    score=partial(score, NAMES[:SC18_PARAMETERS]),
+    score=partial(score, NAMES[: SC18.targets]),
     metric="mae",
     better=LOWER,
     chance=3**0.5 / 2,  # of z-scores, here evenly spread with standard deviation 1, and 0 for all of them
@@ -209,4 +238,34 @@ COSMOFLOW_SC18 = Model(
         "LARC's coefficients are those of CosmoNet_LARS.py @92ec346 (0.002 and 1/16000), and it clips, as in the "
         "climate runs. The power of the polynomial decay is taken to be TensorFlow's default, 1.",
     ),
+)
+
+COSMOFLOW_ORIGINAL = Model(
+    name="cosmoflow-64",
+    title="CosmoFlow, 64^3 voxels",
+    source="NERSC/CosmoFlow @28937fa, CosmoNet_noFeed.py, hyper_parameters_Cosmo.py",
+    variants=(ORIGINAL.variant,),
+    published_shape=(ORIGINAL.side, ORIGINAL.side, ORIGINAL.side, 1),
+    parameters=1_785_282,  # nobody printed it: the sum of the shapes in the code
+    counted=TRAINABLE,
+    batch=1,
+    epochs=ORIGINAL_EPOCHS,
+    sample=sample,
+    network=partial(
+        early_network,
+        targets=ORIGINAL.targets,
+        steps=ORIGINAL_STEPS,
+        units=ORIGINAL_UNITS,
+        normalised=True,
+        name="cosmoflow-64",
+    ),
+    loss=absolute_loss,
+    optimizer=_adam,
+    rate=schedules.constant(ORIGINAL_RATE),
+    count=regression_counts,
+    score=partial(score, NAMES[: ORIGINAL.targets]),
+    metric="mae",
+    better=LOWER,
+    chance=3**0.5 / 2,  # as above
+    notes=("The number of its parameters was not published: it is the sum of the shapes in the code.",),
 )

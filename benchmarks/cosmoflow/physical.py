@@ -9,14 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.benchmarks.cosmoflow import matter, pieces
+from dlio_bench.benchmarks.cosmoflow.generations import Early
 from dlio_bench.datagen import random_bytes
 from dlio_bench.datagen.formats import example, tfrecord
 from dlio_bench.datagen.formats.tfrecord import Piece
 from dlio_bench.datagen.layout import FileSpec, Written
 
-PARAMETERS, SC18_PARAMETERS = 4, 3  # Omega_m, sigma_8, n_s, H_0; SC18 lacks the last
+PARAMETERS = 4  # Omega_m, sigma_8, n_s, H_0; the generations before MLPerf have the first of them
 _REDSHIFTS = len(matter.STRENGTHS)
-_SC18_MEAN = 8.0  # particles a voxel; MLPerf's finer voxels have 1
+_EARLY_MEAN = 8.0  # particles a voxel, 512^3 in 256^3 voxels; MLPerf's finer voxels have 1
 _ARRANGEMENT, _LABELS = 0, 1  # streams
 _buffers = threading.local()
 
@@ -43,9 +44,9 @@ def write_mlperf(path: Path, spec: FileSpec, seed: int, *, side: int) -> Written
     return tfrecord.write(path, [example.encode({"x": voxels.data.cast("B"), "y": labels})])
 
 
-def write_sc18(path: Path, spec: FileSpec, seed: int, *, side: int) -> Written:
-    """One file of many SC18 records. OSError."""
-    return tfrecord.write(path, _sc18_records(spec, seed, side))
+def write_early(path: Path, spec: FileSpec, seed: int, *, generation: Early, side: int) -> Written:
+    """One file of many records of a generation before MLPerf. OSError."""
+    return tfrecord.write(path, _early_records(generation, spec, seed, side))
 
 
 def sample(seed: int, number: int, side: int, count: int) -> tuple[npt.NDArray[np.float32], tuple[matter.Run, ...]]:
@@ -56,23 +57,19 @@ def sample(seed: int, number: int, side: int, count: int) -> tuple[npt.NDArray[n
     """
     labels = parameters(random_bytes.source(seed, number, _LABELS), count)
     density, strength, others = float(labels[0]), float(labels[1]), labels[2:].tolist()
-    tilt = (len(others) * density + sum(others)) / (2 * len(others))
+    tilt = (len(others) * density + sum(others)) / (2 * len(others)) if others else density
     return labels, matter.runs(random_bytes.source(seed, number, _ARRANGEMENT), side, strength, tilt)
 
 
-def _sc18_records(spec: FileSpec, seed: int, side: int) -> Iterator[Sequence[Piece]]:
-    """The labels are z-scores of the parameters, as published: uniform ones, of standard deviation 1.
-
-    Published means and standard deviations, which are already taken out: Omega_m 0.3, 0.02853; sigma_8 0.8628,
-    0.04887; n_s 0.95, 0.028 (NERSC/cosmoflow-sims @0470136 io_Cosmo-3param.py).
-    """
-    voxels = _buffer((side, side, side, 1), "<f4")
-    planes = matter.pool(seed, side, _SC18_MEAN, 1, "<f4")
+def _early_records(generation: Early, spec: FileSpec, seed: int, side: int) -> Iterator[Sequence[Piece]]:
+    """The labels have the z-scores of uniform parameters, of standard deviation 1."""
+    voxels = _buffer((side, side, side, 1), generation.dtype)
+    planes = matter.pool(seed, side, _EARLY_MEAN, 1, "<f4")
     for number in range(spec.first, spec.first + spec.samples):
-        labels, arrangement = sample(seed, number, side, SC18_PARAMETERS)
+        labels, arrangement = sample(seed, number, side, generation.targets)
         matter.assemble(planes, arrangement, voxels)
-        scores = (labels * np.float32(np.sqrt(3))).astype("<f4")
-        yield example.encode({"data_raw": voxels.data.cast("B"), "label_raw": scores.tobytes()})
+        stored = generation.stored(labels * np.float32(np.sqrt(3)))
+        yield example.encode({"data_raw": voxels.data.cast("B"), "label_raw": stored.tobytes()})
 
 
 def _mlperf_pool(seed: int, side: int) -> matter.Counts:

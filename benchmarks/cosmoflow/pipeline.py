@@ -5,8 +5,9 @@ Source: sparticlesteve/cosmoflow-benchmark @559eafb, data/cosmo.py:
     from_tensor_slices -> shuffle(len(files)) -> shard -> TFRecordDataset(compression) -> map(parse, AUTOTUNE)
         -> repeat -> batch -> prefetch(4)
 
-Which file comes when is the plan's, as its order (overlapping-shuffle) says; what follows keeps the order. SC18's files
-go through the same pipeline, their voxels divided by their mean: 64 samples a file, in the order of the file.
+Which file comes when is the plan's, as its order (overlapping-shuffle) says; what follows keeps the order. The files
+of before MLPerf go through the same pipeline, their voxels divided by their mean: 64 samples a file, in the order of
+the file.
 
 Bytes are counted when a batch is delivered: records with their frames, or the whole file where it is compressed. What
 TensorFlow reads ahead is not known to the program, and neither are its seconds: they are not counted.
@@ -14,13 +15,15 @@ TensorFlow reads ahead is not known to the program, and neither are its seconds:
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from dlio_bench.batches import Batch, Block, Ids
 from dlio_bench.benchmarks import tensors
 from dlio_bench.benchmarks.cosmoflow import decode as ours
+from dlio_bench.benchmarks.cosmoflow.generations import Early, early
 from dlio_bench.benchmarks.cosmoflow.layout import REDSHIFTS
-from dlio_bench.benchmarks.cosmoflow.physical import PARAMETERS, SC18_PARAMETERS
+from dlio_bench.benchmarks.cosmoflow.physical import PARAMETERS
 from dlio_bench.benchmarks.failures import ANEW, named
 from dlio_bench.benchmarks.pipeline import CostOf, Decode, Plan, Upstream
 from dlio_bench.benchmarks.records import bytes_asked, framed, runs, sequence
@@ -106,13 +109,20 @@ class Records:
             voxels = tf.reshape(tf.io.decode_raw(parsed["x"], tf.int16), (side, side, side, REDSHIFTS))
             return tf.math.log(tf.cast(voxels, tf.float32) + 1.0), parsed["y"], tf.strings.length(record)
 
-        def density(record: Any) -> tuple[Any, Any, Any]:
+        def density(generation: Early, record: Any) -> tuple[Any, Any, Any]:
             parsed = tf.io.parse_single_example(record, {"data_raw": text, "label_raw": text})
-            voxels = tf.reshape(tf.io.decode_raw(parsed["data_raw"], tf.float32), (side, side, side, 1))
-            targets = tf.reshape(tf.io.decode_raw(parsed["label_raw"], tf.float32), (SC18_PARAMETERS,))
-            return voxels / tf.reduce_mean(voxels), targets, tf.strings.length(record)
+            numbers = tf.float32 if generation.itemsize == 4 else tf.float64
+            voxels = tf.reshape(tf.io.decode_raw(parsed["data_raw"], numbers), (side, side, side, 1))
+            targets = tf.reshape(tf.io.decode_raw(parsed["label_raw"], numbers), (generation.targets,))
+            if generation.means:
+                targets = (targets - tf.constant(generation.means, numbers)) / tf.constant(
+                    generation.deviations, numbers
+                )
+            voxels = voxels / tf.reduce_mean(voxels)
+            return tf.cast(voxels, tf.float32), tf.cast(targets, tf.float32), tf.strings.length(record)
 
-        return density if ours.is_sc18(dataset) else counts
+        generation = early(dataset)
+        return counts if generation is None else partial(density, generation)
 
 
 UPSTREAM = Upstream(
@@ -130,8 +140,9 @@ UPSTREAM = Upstream(
         "batches, so that a batch can hold samples of two epochs.",
         "The last batch of a validation pass is as small as need be; the published one is dropped.",
         "Files are shuffled by the run's seed.",
-        "sc18 goes through the pipeline of MLPerf. Its own (NERSC/CosmoFlow) was of queues: string_input_producer, "
-        "TFRecordReader, and shuffle_batch of 2 threads and 200 to 204 samples.",
+        "sc18 and original-64 go through the pipeline of MLPerf. Their own (NERSC/CosmoFlow) was of queues: "
+        "string_input_producer, TFRecordReader, and shuffle_batch of 2 threads and 200 to 204 samples; that of "
+        "original-64 also turned and mirrored cubes by chance.",
     ),
     start=Records,
     tensorflow=True,

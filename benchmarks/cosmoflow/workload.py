@@ -1,15 +1,15 @@
 """CosmoFlow as MLPerf Storage runs it: batch."""
 
 from dlio_bench.benchmarks.cosmoflow.decode import decode
-from dlio_bench.benchmarks.cosmoflow.layout import mlperf_v07, mlperf_v1, sc18
-from dlio_bench.benchmarks.cosmoflow.model import COSMOFLOW_MLPERF, COSMOFLOW_SC18
+from dlio_bench.benchmarks.cosmoflow.layout import mlperf_v07, mlperf_v1, original, sc18
+from dlio_bench.benchmarks.cosmoflow.model import COSMOFLOW_MLPERF, COSMOFLOW_ORIGINAL, COSMOFLOW_SC18
 from dlio_bench.benchmarks.cosmoflow.pipeline import UPSTREAM
 from dlio_bench.benchmarks.workload import Expected, Validation, Workload
 
 COSMOFLOW = Workload(
     name="cosmoflow",
     title="CosmoFlow",
-    variants={"mlperf-v1": mlperf_v1, "mlperf-v0.7": mlperf_v07, "sc18": sc18},
+    variants={"mlperf-v1": mlperf_v1, "mlperf-v0.7": mlperf_v07, "sc18": sc18, "original-64": original},
     default_variant="mlperf-v1",
     view=("record",),
     batch=1,
@@ -24,6 +24,6 @@ COSMOFLOW = Workload(
         source="sparticlesteve/cosmoflow-benchmark, data/cosmo.py (shuffle_valid=False), and Keras' fit, which "
         "validates after each epoch",
     ),
-    models=(COSMOFLOW_MLPERF, COSMOFLOW_SC18),
+    models=(COSMOFLOW_MLPERF, COSMOFLOW_SC18, COSMOFLOW_ORIGINAL),
     expected=Expected(variant="sc18"),  # which is not compressed
 )

@@ -15,6 +15,7 @@ HEPCNNB = Workload(
     variants={"224": layout},
     default_variant="224",
     view=("data", "label", "weight", "normweight", "psr"),  # what binary_classifier_tf.py load_next_file opens
+    labels=("label", "weight", "normweight", "psr"),
     batch=BATCH,
     batch_source="NERSC/DL-Parallel-IO @290ed4a, hep_cnn/configs/cori_knl_224_adam.json",
     decode=decode,

@@ -105,12 +105,12 @@ class Comm(Protocol):
         """
         ...
 
-    def sum_to_first(self, values: Floats, sums: Floats, seconds: float) -> None:
-        """As all_sum, but rank 0 alone gets the sums; `sums` of the others are left as they are."""
+    def sum_to_first(self, values: Floats, sums: Floats, seconds: float, first: int = 0) -> None:
+        """As all_sum, but rank `first` alone gets the sums; `sums` of the others are left as they are."""
         ...
 
-    def from_first(self, content: npt.NDArray[Any], seconds: float) -> None:
-        """Overwrite every rank's `content`, contiguous and at most 2 GiB - 1, with that of rank 0. TimeoutError."""
+    def from_first(self, content: npt.NDArray[Any], seconds: float, first: int = 0) -> None:
+        """Overwrite every rank's `content`, contiguous and at most 2 GiB - 1, with that of `first`. TimeoutError."""
         ...
 
     def tell(self, rank: int, number: int) -> None:

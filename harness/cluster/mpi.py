@@ -218,9 +218,9 @@ class Mpi:
         kind, op = _addition(values.dtype)
         _within(time.monotonic() + seconds, lambda: [self._world.Iallreduce([values, kind], [sums, kind], op)])
 
-    def sum_to_first(self, values: Floats, sums: Floats, seconds: float) -> None:
+    def sum_to_first(self, values: Floats, sums: Floats, seconds: float, first: int = 0) -> None:
         """See Comm. Up a tree of whole messages: MPI's own sends segments, each of which would wait for a poll."""
-        parent, children = _tree(self.rank, self.size)
+        parent, children = _tree(self.rank, self.size, first)
         deadline, partial = time.monotonic() + seconds, values
         if children:
             partial, theirs = values.copy(), np.empty_like(values)
@@ -233,9 +233,9 @@ class Mpi:
         else:
             self._give(deadline, partial, [parent])
 
-    def from_first(self, content: npt.NDArray[Any], seconds: float) -> None:
+    def from_first(self, content: npt.NDArray[Any], seconds: float, first: int = 0) -> None:
         """See Comm. Down the tree of sum_to_first."""
-        parent, children = _tree(self.rank, self.size)
+        parent, children = _tree(self.rank, self.size, first)
         deadline = time.monotonic() + seconds
         if parent is not None:
             self._take(deadline, content, parent)
@@ -280,11 +280,13 @@ on_abort: Callable[[int], None] | None = None  # what comes before MPI_Abort, wh
 _abandoned: "list[MPI.Request]" = []
 
 
-def _tree(rank: int, size: int) -> tuple[int | None, list[int]]:
-    """A binomial tree over the ranks, from rank 0: a rank's parent, and its children, smallest subtree first."""
-    parent = None if rank == 0 else rank & (rank - 1)
-    reach = size if rank == 0 else rank & -rank
-    return parent, [rank + (1 << bit) for bit in range((reach - 1).bit_length()) if rank + (1 << bit) < size]
+def _tree(rank: int, size: int, first: int = 0) -> tuple[int | None, list[int]]:
+    """A binomial tree over the ranks, from `first`: a rank's parent, and its children, smallest subtree first."""
+    place = (rank - first) % size
+    parent = None if place == 0 else (place & (place - 1)) + first
+    reach = size if place == 0 else place & -place
+    places = [place + (1 << bit) for bit in range((reach - 1).bit_length()) if place + (1 << bit) < size]
+    return None if parent is None else parent % size, [(child + first) % size for child in places]
 
 
 def wait_for(requests: "Sequence[MPI.Request]", deadline: float = math.inf) -> bool:

@@ -76,11 +76,12 @@ class Solo:
         del seconds
         sums[:] = values
 
-    def sum_to_first(self, values: Floats, sums: Floats, seconds: float) -> None:
+    def sum_to_first(self, values: Floats, sums: Floats, seconds: float, first: int = 0) -> None:
         """See Comm."""
+        del first
         self.all_sum(values, sums, seconds)
 
-    def from_first(self, content: npt.NDArray[Any], seconds: float) -> None:
+    def from_first(self, content: npt.NDArray[Any], seconds: float, first: int = 0) -> None:
         """See Comm."""
 
     def tell(self, rank: int, number: int) -> None:

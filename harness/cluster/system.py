@@ -23,7 +23,10 @@ Number = TypeVar("Number", int, float)
 
 STAGING = "staging"
 MB = 1e6
-SHIPPED = ("deck", "sc21", "piz-daint", "lassen", "summit", "cori", "perlmutter")
+SHIPPED = (
+    "deck", "sc21", "piz-daint", "lassen", "summit", "cori", "cori-burst-buffer", "cori-haswell", "perlmutter",
+    "frontier",
+)  # fmt: skip
 # Tables of rates: a measured one replaces the declared one whole, since points of two machines do not mix.
 _TABLES = ("pfs", "pfs_stream", "pfs_stream_all", "adios_stream", "read", "write")
 _KEYS = (

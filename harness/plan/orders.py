@@ -26,7 +26,7 @@ import numpy as np
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan import deals
 from dlio_bench.harness.plan.draws import Ids, Purpose, shuffled, through_buffer, words
-from dlio_bench.harness.plan.shape import JOB, KEEP, Shape
+from dlio_bench.harness.plan.shape import KEEP, ONE_ORDER, Shape
 from dlio_bench.refusals import did_you_mean, one_of
 
 __all__ = ["ORDERS", "Ids", "Order", "Shape", "every_sample_once", "find_order", "permutation", "steps_of"]
@@ -211,7 +211,7 @@ class Order:
     def __call__(self, shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
         """The ids of this rank in this epoch. UsageError as `fit`."""
         shape = self.fit(shape)
-        if shape.shard == JOB:
+        if shape.shard in ONE_ORDER:
             return self.draw(_of_one(shape), 0, epoch, seed)
         return self.draw(shape, rank, epoch, seed)
 
@@ -229,7 +229,7 @@ class Order:
                 f"The order {self.name} cannot bring each sample once: some come to several ranks, some to none. Use "
                 "--last drop, or an order such as global-shuffle."
             )
-        if shape.shard == JOB:
+        if shape.shard in ONE_ORDER:
             return replace(shape, cut=self.cut(_of_one(shape)).cut)
         return _fitted(self.cut, shape)
 

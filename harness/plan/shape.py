@@ -10,8 +10,9 @@ from dlio_bench.refusals import unknown
 
 Ids = npt.NDArray[np.int64]
 
-JOB, KEEP = "job", "keep"
-SHARDS = ("rank", "node", JOB)
+JOB, PIPELINE, KEEP = "job", "pipeline", "keep"
+SHARDS = ("rank", "node", JOB, PIPELINE)
+ONE_ORDER = (JOB, PIPELINE)  # of these all ranks go through the whole dataset together
 LASTS = ("drop", "pad", KEEP)
 
 
@@ -21,7 +22,8 @@ class Shape:
 
     bounds: int64 [files + 1]; file f holds samples [bounds[f], bounds[f + 1]). None: one file a sample.
     ranks_per_node: ranks fill node after node. shard: each "rank" or each "node" has a share of its own. With "job"
-    all ranks read the whole dataset in one order, like ranks that hold parts of one model.
+    all ranks read the whole dataset in one order, like ranks that hold parts of one model; with "pipeline" too, and
+    each reads the fields that its stage needs (`model_parallel.stage_view`).
     last: what happens to samples that do not fill the last step. "drop" leaves them out; "pad" fills the step up with
     the first samples of the epoch, which then come twice; "keep" makes the last batches smaller.
     first: id of the first sample: not 0 for a validation split behind a training split. bounds count from it.
@@ -67,7 +69,7 @@ class Shape:
     @property
     def copies(self) -> int:
         """Ranks that each sample goes to."""
-        return self.ranks if self.shard == JOB else 1
+        return self.ranks if self.shard in ONE_ORDER else 1
 
     @property
     def step(self) -> int:

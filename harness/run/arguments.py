@@ -126,7 +126,8 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--shard",
         metavar="WHAT",
         help="who owns a share of the samples: rank (default) or node. With job, all ranks read the "
-        "whole dataset in the same order, as ranks that hold parts of one model do",
+        "whole dataset in the same order, as ranks that hold parts of one model do; with pipeline, the first rank "
+        "reads the samples and the last one their labels, as stages of a pipeline do",
     )
     how.add_argument(
         "--last",

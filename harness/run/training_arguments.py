@@ -91,6 +91,13 @@ def add_training(run: argparse.ArgumentParser) -> None:
         "--hierarchical", action="store_true", help="add up gradients within each node, then between the nodes"
     )
     training.add_argument(
+        "--leaders",
+        type=int,
+        metavar="N",
+        help="with --hierarchical: N ranks of each node talk to other nodes, each for a part of the gradients, as one "
+        "for each network interface (default 1)",
+    )
+    training.add_argument(
         "--exchange-timeout",
         type=parse_seconds,
         metavar="TIME",

@@ -5,24 +5,31 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from msgspec import structs
+
 from dlio_bench import __version__
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.simulator import scale
+from dlio_bench.harness.simulator import accesses, scale
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.predict import PUBLISHED, Prediction, predict
-from dlio_bench.reports import simulation
+from dlio_bench.reports import access_frequency, simulation
 from dlio_bench.reports.simulation_types import Simulation
 
 ALL_NODES = 20_000_000  # accesses up to which every node is simulated: about 200 bytes each
 
 
-def answer(case: Case, names: Sequence[str], pfs_clients: str) -> Simulation:
-    """The document with the predictions of a case. UsageError."""
+def answer(case: Case, names: Sequence[str], pfs_clients: str, delta: float | None = None) -> Simulation:
+    """The document with the predictions of a case; with `delta`, also how often a node reads a sample. UsageError."""
     rows = predictions(case, names, pfs_clients)
-    return simulation.complete(
+    document = simulation.complete(
         heading(case, pfs_clients)
         | {"kind": simulation.SINGLE, "case": about(case) | extent(case), "rows": [asdict(row) for row in rows]}
     )
+    if delta is None:
+        return document
+    counted = accesses.histogram(case).tolist()
+    frequency = access_frequency.complete(counted, node=accesses.NODE, reads=case.per_epoch, delta=delta)
+    return structs.replace(document, accesses=frequency)
 
 
 def predictions(case: Case, names: Sequence[str], pfs_clients: str) -> list[Prediction]:

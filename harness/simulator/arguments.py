@@ -1,13 +1,18 @@
 """The options of `dlio-bench simulate`. Heavy imports wait until it runs."""
 
 import argparse
+import json
 from pathlib import Path
 
+from dlio_bench.errors import UsageError
 from dlio_bench.harness.ground.arguments import Commands, tier_sizes
 from dlio_bench.harness.simulator import axes
 
 # harness.cluster.system.SHIPPED, which imports NumPy
-SYSTEMS = ("deck", "sc21", "piz-daint", "lassen", "summit", "cori", "perlmutter")
+SYSTEMS = (
+    "deck", "sc21", "piz-daint", "lassen", "summit", "cori", "cori-burst-buffer", "cori-haswell", "perlmutter",
+    "frontier",
+)  # fmt: skip
 
 EXAMPLES = """\
 examples:
@@ -16,6 +21,8 @@ examples:
   dlio-bench simulate imagenet --nodes 64 --system mine.toml --policy clairvoyant,cooperative
   dlio-bench simulate imagenet --nodes 16 --system sc21 --tiers staging=4GB,ram=10GB,disk=40GB
   dlio-bench simulate --scenario S4 --vary ram=0GB,25GB,50GB --vary disk=0GB,100GB,200GB --out what-if
+  dlio-bench simulate imagenet --nodes 16 --epochs 90 --system deck --policy lower-bound --accesses 0.8
+  dlio-bench simulate --control-tree 27360
 """
 
 
@@ -80,19 +87,64 @@ def add_simulate(commands: Commands) -> None:
         "across, the second down. Three times: a map for each value of the third",
     )
     parser.add_argument(
+        "--accesses",
+        type=float,
+        metavar="D",
+        help="also count how often one node reads each sample, beside the binomial distribution, and how many samples "
+        "it reads more than 1 + D times the mean, for example 0.8",
+    )
+    parser.add_argument(
         "--out", type=Path, metavar="FOLDER", help="write simulation.json and report.html to this folder"
+    )
+    tree = parser.add_argument_group("the control plane of a training (nothing else is simulated then)")
+    tree.add_argument(
+        "--control-tree",
+        type=int,
+        metavar="RANKS",
+        help="count the messages by which so many ranks agree on a tensor, on SC'18's tree and without one",
+    )
+    tree.add_argument(
+        "--radix", metavar="R[,R...]", help="children of a rank of the tree; 0: all ranks are (default 0,2,4,8)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run_simulate(args: argparse.Namespace) -> int:
     """`simulate`."""
+    if args.control_tree is not None or args.radix is not None:
+        return _count_control_tree(args)
     from dlio_bench.harness.simulator.command import Options, simulate
 
     system = None if args.system is None else Path(args.system)
     return simulate(
         Options(
             args.workload, args.scenario, args.nodes, args.epochs, args.seed, system, args.tiers,
-            args.pfs_clients, args.policy, args.json, tuple(args.vary), args.out, args.compute,
+            args.pfs_clients, args.policy, args.json, tuple(args.vary), args.out, args.compute, args.accesses,
         )
     )  # fmt: skip
+
+
+def _count_control_tree(args: argparse.Namespace) -> int:
+    """`simulate --control-tree`."""
+    from dlio_bench.harness.simulator import control_tree
+    from dlio_bench.reports.control_tree import render
+    from dlio_bench.reports.typed import to_json
+
+    if args.control_tree is None:
+        raise UsageError(f"--radix {args.radix} is of a tree of ranks. Say of how many, with --control-tree RANKS.")
+    others = ("workload", "scenario", "nodes", "epochs", "system", "compute", "vary", "out", "accesses")
+    if given := next((name for name in others if getattr(args, name)), None):
+        flag = "WORKLOAD" if given == "workload" else f"--{given}"
+        raise UsageError(f"--control-tree counts messages and simulates no reader. Use it without {flag}.")
+    radices = control_tree.RADICES if args.radix is None else _whole_numbers(args.radix)
+    document = control_tree.counted(args.control_tree, radices)
+    print(json.dumps(to_json(document), indent=1) if args.json else render(document))
+    return 0
+
+
+def _whole_numbers(text: str) -> tuple[int, ...]:
+    """'0,2' -> (0, 2). UsageError."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isascii() and word.isdigit() and len(word) < 10 for word in words):
+        raise UsageError(f"--radix {text}: give whole numbers, such as 0,2,4,8.")
+    return tuple(map(int, words))

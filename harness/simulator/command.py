@@ -50,12 +50,14 @@ class Options:
     vary: tuple[Axis, ...] = ()
     out: Path | None = None
     compute: str | None = None
+    accesses: float | None = None
 
 
 def simulate(options: Options) -> int:
     """Predict and print; with --out, also write the results. UsageError."""
     varied = next((axis.values[0] for axis in options.vary if axis.name == NODES), None)
     case = make_case(options if varied is None or options.nodes is not None else replace(options, nodes=varied))
+    _require_accesses(options)
     tiers = [tier.name for tier in case.system.tiers]
     axes.require(options.vary, tiers, case.system.name, options.nodes, options.tiers)
     names = policies(options.policy, options.pfs_clients)
@@ -64,7 +66,7 @@ def simulate(options: Options) -> int:
         document = (
             _grid(case, options.vary, names, options.pfs_clients)
             if options.vary
-            else answer(case, names, options.pfs_clients)
+            else answer(case, names, options.pfs_clients, options.accesses)
         )
         if folder is not None:
             _write(document, folder)
@@ -72,6 +74,16 @@ def simulate(options: Options) -> int:
     if folder is not None and not options.json:
         print(f"\n  results  {folder / simulation.NAME}\n  report   {folder / REPORT}")
     return 0
+
+
+def _require_accesses(options: Options) -> None:
+    """UsageError for a --accesses that cannot be counted."""
+    if options.accesses is None:
+        return
+    if not 0 <= options.accesses < float("inf"):
+        raise UsageError(f"--accesses {options.accesses:g}: samples are read 1 + D times the mean, with D from 0 on.")
+    if options.vary:
+        raise UsageError("--accesses counts the reads of one case, and --vary asks for many. Use one of the two.")
 
 
 def _write(document: Simulation, folder: Path) -> None:

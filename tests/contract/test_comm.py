@@ -189,6 +189,10 @@ def test_sums_come_to_all_or_to_the_first(comm: Comm, kind: type[np.floating[Any
     sums[:] = -1
     comm.sum_to_first(values, sums, 60)
     assert sums.tolist() == (expected.tolist() if comm.rank == 0 else [-1] * 1000)
+    for first in range(WORLD):
+        sums[:] = -1
+        comm.sum_to_first(values, sums, 60, first=first)
+        assert sums.tolist() == (expected.tolist() if comm.rank == first else [-1] * 1000)
     comm.all_sum(values[:0], sums[:0], 60)
 
 
@@ -202,6 +206,10 @@ def test_content_of_the_first_reaches_all(comm: Comm) -> None:
     content = np.arange(5, dtype=np.uint32) * (comm.rank + 1)
     comm.from_first(content, 60)
     assert content.tolist() == [0, 1, 2, 3, 4]
+    for first in range(WORLD):
+        content[:] = comm.rank
+        comm.from_first(content, 60, first=first)
+        assert content.tolist() == [first] * 5
 
 
 def test_a_part_of_the_ranks_talks_by_itself(comm: Comm) -> None:

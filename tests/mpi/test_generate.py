@@ -154,7 +154,7 @@ def test_a_read_only_folder_is_named(who: tuple[str, str], tmp_path: Path, read_
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("cosmoflow", "--files", "4", "--variant", "cori"), "Use mlperf-v1, mlperf-v0.7 or sc18"),
+        (("cosmoflow", "--files", "4", "--variant", "cori"), "Use mlperf-v1, mlperf-v0.7, sc18 or original-64"),
         (("cdb", "--files", "4", "--fill", "zeros"), "physical or random"),
         (("cdb", "--files", "0"), "at least"),
         (("cdb", "--bytes", "1kB"), "at least that"),

@@ -78,6 +78,27 @@ def test_ranks_of_one_model_all_read_everything_and_a_cooperative_reader_fetches
     assert requested == [requested[0]] * 2 + [pytest.approx(sample * (samples + held_out))]
 
 
+def test_stages_of_a_pipeline_read_every_field_once(cache: Path, tmp_path: Path) -> None:
+    readers = ("shuffled", "double-buffer")
+    done = dlio(
+        cache, tmp_path, "run", "hepcnnb", "--tiny", "--nodes", "3", "--shard", "pipeline",
+        "--reader", ",".join(readers), "--epochs", "2", "--trials", "1", "--warmup-trials", "0", "--compute", "none",
+        "--validation", "2", "--out", "out", "--verbose",
+    )  # fmt: skip
+    assert "of 3 ranks, the stages of a pipeline, the first reads every sample" in " ".join(done.stdout.split())
+    for reader in readers:
+        result, _ = load(tmp_path / "out" / f"{reader}-3x1")
+        assert {"one order", "exactly once", "validation", "bytes as planned"} <= checked(result)
+        plan, trial = result["plan"], result["trials"][0]
+        samples, held_out = plan["samples_per_epoch"], plan["validation"]["samples"]
+        assert (plan["shard"], samples) == ("pipeline", result["dataset"]["samples"])
+        # each field of each sample once, whichever rank reads it
+        assert trial["bytes_useful"] == pytest.approx(result["dataset"]["view_bytes"] * (2 * samples + held_out))
+        assert trial["bytes_requested"] == trial["bytes_useful"]  # stored as delivered
+        [once] = [check for check in result["checks"] if check["name"] == "exactly once"]
+        assert "once in each field" in once["expected"]
+
+
 def test_training_on_the_same_batches_is_that_of_one_rank(cache: Path, tmp_path: Path) -> None:
     common = (
         "run", "cosmoflow", "--tiny", "--compute", "train", "--steps", "4", "--batch", "2", "--seed", "3",

@@ -129,7 +129,11 @@ def tiny(decoded: Callable[[str, str, Mapping[str, int]], Decoded]) -> Callable[
 
     def find(workload: str, variant: str) -> Decoded:
         if (workload, variant) not in made:
-            few = {"cdb": 3, "cosmoflow": 3, "imagenet": 3}.get(workload, 1) if variant != "sc18" else 1
+            few = (
+                {"cdb": 3, "cosmoflow": 3, "imagenet": 3}.get(workload, 1)
+                if variant not in ("sc18", "original-64")
+                else 1
+            )
             made[workload, variant] = decoded(workload, variant, {TRAIN: 1 if variant == "tfrecord" else few})
         return made[workload, variant]
 

@@ -70,6 +70,10 @@ def test_list_shows_every_workload_and_marks_estimates(tmp_path: Path) -> None:
     assert all(f"\n  {system['name']}  " in shown for system in found["systems"])
     assert {"deck", "cori"} <= {system["name"] for system in found["systems"]}
     assert max(map(len, shown.splitlines())) <= 80
+    rows = {reader["name"]: reader for reader in found["readers"]}
+    assert set(rows["clairvoyant"]["properties"].values()) == {True}
+    assert rows["naive"]["published_properties"] is None
+    assert "\n  lbann-preload         - + - + -   - + - + -  LBANN Distributed Data Store\n" in shown
     pipelines = [own for w in found["workloads"] for own in (w["upstream"], *w["upstreams"].values())]
     pipelines = [own for own in pipelines if own is not None]
     assert all(own["departures"] for own in pipelines)

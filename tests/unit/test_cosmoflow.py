@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio_bench.benchmarks.cosmoflow import matter, pieces
+from dlio_bench.benchmarks.cosmoflow.generations import EARLY, ORIGINAL, Early
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.formats import example, tfrecord
-from dlio_bench.datagen.layout import PHYSICAL, TRAIN, VALIDATION, FileSpec, Layout
+from dlio_bench.datagen.layout import PHYSICAL, TEST, TRAIN, VALIDATION, FileSpec, Layout
 
 SEED = 5
 VARIANTS = WORKLOADS["cosmoflow"].variants
@@ -114,20 +115,44 @@ def test_samples_are_pure_and_no_two_are_alike(name: str, tmp_path: Path) -> Non
     assert alone.checksums[0, 0] == records[tiny.samples_per_file]
 
 
-def test_sc18_labels_are_z_scores(tmp_path: Path) -> None:
-    tiny = VARIANTS["sc18"](True, PHYSICAL)
+@pytest.mark.parametrize("generation", EARLY.values(), ids=EARLY)
+def test_labels_of_before_mlperf_have_z_scores(generation: Early, tmp_path: Path) -> None:
+    tiny = VARIANTS[generation.variant](True, PHYSICAL)
     labels = []
     for spec in tiny.spec_files(6):
         tiny.write(tmp_path / "a", spec, SEED)
         records = [example.decode(record) for record in tfrecord.records(tmp_path / "a")]
-        labels += [np.frombuffer(record["label_raw"][0], dtype="<f4") for record in records]
+        labels += [
+            generation.scores(np.frombuffer(record["label_raw"][0], dtype=generation.dtype)) for record in records
+        ]
+    assert np.shape(labels) == (6 * 64, generation.targets)
     np.testing.assert_allclose(np.mean(labels, axis=0), 0, atol=0.2)
     np.testing.assert_allclose(np.std(labels, axis=0), 1, atol=0.1)
+
+
+def test_original_labels_are_the_parameters_themselves(tmp_path: Path) -> None:
+    tiny = VARIANTS["original-64"](True, PHYSICAL)
+    tiny.write(tmp_path / "a", tiny.spec_files(1)[0], SEED)
+    labels = [
+        np.frombuffer(example.decode(record)["label_raw"][0], "<f8") for record in tfrecord.records(tmp_path / "a")
+    ]
+    np.testing.assert_allclose(np.mean(labels, axis=0), ORIGINAL.means, rtol=0.1)
+    reach = np.sqrt(3) * np.array(ORIGINAL.deviations)  # of uniform ones
+    assert (np.abs(np.array(labels) - ORIGINAL.means) <= reach * 1.000001).all()
 
 
 def test_splits_are_the_published_ones_in_two_folders() -> None:
     for layout, training in ((V1, 524_288), (V07, 262_144)):
         assert {split.name: split.full_files for split in layout.splits} == {TRAIN: training, VALIDATION: 65_536}
+    original = VARIANTS["original-64"](False, PHYSICAL)
+    assert {split.name: split.full_samples // 64 for split in original.splits} == {TRAIN: 400, VALIDATION: 50, TEST: 49}
+    weight = sum(split.full_files * split.file_bytes for split in original.splits)
+    assert 62 < weight / 2**30 < 62.5  # "62 GB"
+    named = original.files({TRAIN: 2, VALIDATION: 1, TEST: 1})
+    assert [file.name for file in named] == [
+        "train/0.tfrecord", "train/1.tfrecord", "val/400.tfrecord", "test/450.tfrecord"
+    ]  # fmt: skip
+    assert [file.first for file in named] == [0, 64, 128, 192]
     files = V1.files({TRAIN: 70, VALIDATION: 3})
     assert [file.name.split("/")[0] for file in files] == ["train"] * 70 + ["validation"] * 3
     assert [file.first for file in files] == list(range(73))

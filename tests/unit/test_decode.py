@@ -100,6 +100,17 @@ def test_cosmoflow_is_the_logarithm_of_counts(tmp_path: Path, variant: str) -> N
     np.testing.assert_array_equal(whole[-4:], features["y"])
 
 
+def test_the_original_is_divided_by_its_mean_and_its_labels_become_z_scores(tmp_path: Path) -> None:
+    dataset, decode = make(tmp_path, "cosmoflow", "original-64", PHYSICAL, files=1)
+    whole = np.frombuffer(delivered(dataset, decode, 5), np.float32)
+    features = example.decode(stored_fields(dataset, decode.fields, 5)[0])
+    voxels = np.frombuffer(features["data_raw"][0], "<f8")
+    np.testing.assert_allclose(whole[:-2], voxels / voxels.mean(), rtol=1e-6)
+    stored = np.frombuffer(features["label_raw"][0], "<f8")
+    expected = (stored - [0.2995679839999999, 0.8610806619999997]) / [0.02905168635566176, 0.04023372385668218]
+    np.testing.assert_allclose(whole[-2:], expected, rtol=1e-5)
+
+
 def test_sc18_is_divided_by_its_mean(tmp_path: Path) -> None:
     dataset, decode = make(tmp_path, "cosmoflow", "sc18", PHYSICAL, files=1)
     whole = np.frombuffer(delivered(dataset, decode, 5), np.float32)
@@ -181,7 +192,7 @@ def test_a_damaged_picture_is_a_data_error(tmp_path: Path, variant: str, harm: s
         decode.apply(0, [memoryview(bad)], memoryview(bytearray(decode.sample_bytes)))
 
 
-@pytest.mark.parametrize("variant", ["mlperf-v1", "mlperf-v0.7", "sc18"])
+@pytest.mark.parametrize("variant", ["mlperf-v1", "mlperf-v0.7", "sc18", "original-64"])
 def test_a_damaged_cosmoflow_record_is_a_data_error(tmp_path: Path, variant: str) -> None:
     _, decode = make(tmp_path, "cosmoflow", variant, files=1)
     for bad in (

@@ -19,6 +19,7 @@ from dlio_bench.harness.training.exchange.choice import Choice
 from dlio_bench.harness.training.exchange.exchange import Exchange, open_exchange
 from dlio_bench.harness.training.exchange.fused import Fused
 from dlio_bench.harness.training.exchange.mpi import OverMpi
+from dlio_bench.harness.training.exchange.nodes import by_node, parts
 from dlio_bench.harness.training.exchange.options import ExchangeOptions, levels
 
 HOROVOD = Choice("horovod", "as asked")
@@ -34,6 +35,9 @@ HOROVOD = Choice("horovod", "as asked")
         ({"timeout": float("nan")}, "Allow more than 0"),
         ({"timeout": float("inf")}, "Allow more than 0"),
         ({"buffer_bytes": 1}, "hold no number"),
+        ({"leaders": 0}, "at least one rank of a node"),
+        ({"leaders": 2, "ranks_per_node": 2}, "Add --hierarchical"),
+        ({"leaders": 3, "ranks_per_node": 2, "hierarchical": True}, "more than the 2 ranks"),
     ],
 )
 def test_options_that_cannot_be_are_refused(changes: dict[str, Any], said: str) -> None:
@@ -47,6 +51,51 @@ def test_options_that_cannot_be_are_refused(changes: dict[str, Any], said: str) 
 def test_going_by_node_differs_where_there_are_nodes_with_ranks(ranks: int, per_node: int, differs: bool) -> None:
     assert levels(ExchangeOptions(hierarchical=True, ranks_per_node=per_node), ranks) == differs
     assert not levels(ExchangeOptions(ranks_per_node=per_node), ranks)
+
+
+@given(st.integers(0, 5000), st.integers(1, 8))
+def test_parts_are_all_of_the_numbers_each_once(count: int, leaders: int) -> None:
+    cut = parts(count, leaders)
+    assert len(cut) == leaders
+    assert [number for part in cut for number in range(count)[part]] == list(range(count))
+    assert all(len(range(count)[part]) % 256 == 0 for part in cut[:-1]) or count < 256 * leaders
+    if count >= 256 * leaders and leaders > 1:
+        assert cut[0].stop == count // 256 // leaders * 256  # as published
+
+
+def test_parts_by_hand() -> None:
+    assert [part.stop - part.start for part in parts(2047, 4)] == [256, 256, 256, 1279]  # published: 511 in the last
+    assert [part.stop - part.start for part in parts(1023, 4)] == [1023, 0, 0, 0]
+
+
+@given(st.integers(1, 12), st.integers(2, 8), st.integers(1, 8))
+def test_leaders_are_ranks_of_their_node_each_of_one_part(per_node: int, nodes: int, leaders: int) -> None:
+    asked = ExchangeOptions(hierarchical=True, leaders=min(leaders, per_node), ranks_per_node=per_node)
+    laid = by_node(asked, per_node * nodes)
+    if per_node == 1:
+        assert laid is None
+        return
+    assert laid is not None
+    for node in range(nodes):
+        chosen = [laid.leader(node, number) for number in range(laid.leaders)]
+        assert sorted(set(chosen)) == chosen  # different ones
+        assert set(chosen) <= set(laid.ranks(node))
+        assert [laid.leading(rank) for rank in chosen] == list(range(laid.leaders))
+    led = [rank for rank in range(per_node * nodes) if laid.leading(rank) is not None]
+    assert sorted(rank for number in range(laid.leaders) for rank in laid.among_leaders(number)) == led
+
+
+def test_leaders_are_those_of_the_published_runs() -> None:
+    def local(per_node: int, leaders: int) -> list[int]:
+        laid = by_node(ExchangeOptions(hierarchical=True, leaders=leaders, ranks_per_node=per_node), 2 * per_node)
+        assert laid is not None
+        return [laid.leader(1, number) - per_node for number in range(leaders)]
+
+    assert local(6, 4) == [0, 1, 3, 4]  # Summit: two of each processor's three
+    assert local(8, 4) == [0, 2, 4, 6]  # the DGX branch
+    uneven = by_node(ExchangeOptions(hierarchical=True, leaders=3, ranks_per_node=3), 7)
+    assert uneven is not None
+    assert uneven.leaders == 1  # the last node has one rank
 
 
 gradient = st_numpy.arrays(

@@ -30,7 +30,7 @@ HEP_NAMES = ("label", "weight", "normweight", "psr", "mg", "mn", "jz", "eid")
 GOLDEN = {
     "hepcnnb-224": 0x1B512669, "cdb-cori": 0xF483EB92, "imagenet-tfrecord": 0x6E512A3D, "imagenet-raw": 0xE654B47F,
     "cosmoflow-mlperf-v1": 0xD9600059, "cosmoflow-mlperf-v0.7": 0xD9600059, "cosmoflow-sc18": 0xAE55918B,
-    "wsi-til": 0x44550AA8,
+    "cosmoflow-original-64": 0x30E9768A, "wsi-til": 0x44550AA8,
 }  # fmt: skip
 
 

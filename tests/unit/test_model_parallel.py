@@ -4,9 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.plan.model_parallel import require_readable
+from dlio_bench.harness.plan.model_parallel import require_readable, stage_view
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.run.asked.jobs import jobs
 from dlio_bench.harness.run.asked.options import Options
@@ -43,6 +46,45 @@ def test_readers_that_give_nodes_parts_of_their_own_are_refused(name: str) -> No
 def test_a_run_says_which_part_of_a_reader_does_not_fit(asked: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         look_up(Options("cdb", tiny=True, shard="job", **asked))
+
+
+@given(st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=8), st.sets(st.sampled_from("abcdefgh")),
+       st.integers(1, 6))  # fmt: skip
+def test_every_field_is_read_by_one_stage_in_the_order_of_the_view(
+    view: list[str], labels: set[str], stages: int
+) -> None:
+    read = [stage_view(view, labels, stage, stages) for stage in range(stages)]
+    assert sorted(name for fields in read for name in fields) == sorted(view)
+    assert all(list(fields) == [name for name in view if name in fields] for fields in read)
+    assert not any(read[1:-1])
+    if stages > 1:
+        assert set(read[-1]) == labels & set(view)
+
+
+def test_labels_are_fields_of_the_view() -> None:
+    labelled = {workload.name: workload.labels for workload in WORKLOADS.values() if workload.labels}
+    assert set(labelled) == {"cdb", "hepcnnb"}
+    for name, labels in labelled.items():
+        assert set(labels) < set(WORKLOADS[name].view)
+        assert all("label" in field or field in ("weight", "normweight", "psr") for field in labels)
+
+
+@pytest.mark.parametrize(
+    ("workload", "asked", "says"),
+    [
+        ("cosmoflow", {}, "stores both in one record"),
+        ("cdb", {"readers": ("cooperative",)}, "placement cooperative keeps whole samples"),
+        ("cdb", {"readers": ("torch",)}, "delivers whole samples"),
+        ("cdb", {"readers": ("upstream",)}, "as its application did"),
+        ("cdb", {"decode": True}, "--decode needs whole samples"),
+        ("cdb", {"compute": "train"}, "--compute train needs whole samples"),
+        ("cdb", {"predict": True, "compute": "none"}, "--predict needs whole samples"),
+        ("cdb", {"models": "2"}, "--shard pipeline"),
+    ],
+)
+def test_a_pipeline_says_what_has_no_stages(workload: str, asked: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        look_up(Options(workload, tiny=True, shard="pipeline", **({"readers": ("shuffled",)} | asked)))
 
 
 def test_a_step_is_one_batch_however_many_ranks_read_it(tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ def test_the_published_numbers() -> None:
         "tiramisu": 5_239_635,
         "deeplab": 43_669_251,
         "cosmoflow": 8_907_556,
+        "cosmoflow-64": 1_785_282,
         "cosmoflow-sc18": 7_041_186 + 257,  # the log's number, of two targets, and the weights of a third
         "resnet50": 25_557_032,
         "vgg16": 134_268_738,
@@ -97,6 +98,12 @@ def test_a_step_of_the_tiramisu_that_nothing_uses_is_counted_and_not_trained(pub
 def test_the_earlier_forms_of_cosmoflow() -> None:
     count = partial(parameters, MODELS["cosmoflow-sc18"])
     assert count(cosmoflow.early_network((128, 128, 128, 1), targets=2)) == 7_041_186
+    # by hand, of the 64^3 generation: (kernel^3, channels before, filters), each with a bias and a scale and shift
+    convolutions = [(27, 1, 16), (64, 16, 32), (64, 32, 64), (27, 64, 64), (8, 64, 128), (8, 128, 128)]
+    dense = [(1024, 1024), (1024, 256), (256, 2)]
+    by_hand = sum(kernel * before * filters + 3 * filters for kernel, before, filters in convolutions)
+    by_hand += sum(before * units + units for before, units in dense)
+    assert MODELS["cosmoflow-64"].parameters == by_hand
 
 
 def test_operations_by_hand(published: Callable[[str], Any]) -> None:
@@ -204,7 +211,7 @@ def test_every_model_says_where_it_comes_from_and_how_it_is_judged() -> None:
         assert "@" in model.source
         assert model.better in {HIGHER, LOWER}
         shape = {"binary_counts": (2,), "confusion_counts": (3,), "top_counts": (1000,)}.get(model.count.__name__)
-        targets = (3,) if model.name == "cosmoflow-sc18" else (4,)
+        targets = ({"cosmoflow-sc18": 3, "cosmoflow-64": 2}.get(model.name, 4),)
         outputs = np.eye(2, *(shape or targets), dtype=np.float32)
         labels = outputs if shape is None else np.array([0, 1])
         assert model.metric in model.score(model.count(outputs, labels))

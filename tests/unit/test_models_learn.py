@@ -57,7 +57,10 @@ LESSONS = [
     ),
 ]  # fmt: skip
 # The other networks, with a width, a rate and steps in which they learn four samples by heart.
-BY_HEART = {"deeplab": (1 / 16, 6e-3, 8), "cosmoflow-sc18": (1 / 4, 3e-4, 30), "resnet50": (1 / 4, 2e-3, 14)}
+BY_HEART = {
+    "deeplab": (1 / 16, 6e-3, 8), "cosmoflow-sc18": (1 / 4, 3e-4, 30), "resnet50": (1 / 4, 2e-3, 14),
+    "cosmoflow-64": (1 / 4, 1e-3, 30),
+}  # fmt: skip
 # Fewer of the blocks that are alike: to compile the others takes most of the time. unit/test_models.py counts all.
 SHALLOW: dict[str, tuple[ModuleType, str, object]] = {
     "deeplab": (deeplab, "UNITS", ((64, 2, 2), (128, 1, 2), (256, 1, 2), (512, 2, 1))),
@@ -163,7 +166,7 @@ def test_a_model_learns_a_few_samples_by_heart(
     [(workload, model)] = [
         (workload, model) for workload in WORKLOADS.values() for model in workload.models if model.name == name
     ]
-    several = workload.name == "imagenet" or name == "cosmoflow-sc18"  # samples in a file
+    several = workload.name == "imagenet" or name in ("cosmoflow-sc18", "cosmoflow-64")  # samples in a file
     dataset, samples = decoded(workload.name, model.variants[0], {TRAIN: 1 if several else 4})
     sample = model.sample(dataset)
     width, rate, steps = BY_HEART[name]

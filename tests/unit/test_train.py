@@ -195,6 +195,8 @@ REFUSED = [
     ({"gradient_lag": 1}, "--gradient-lag"),
     ({"hierarchical": True}, "--hierarchical"),
     ({"exchange_timeout": 3.0}, "--exchange-timeout"),
+    ({"leaders": 2}, "--leaders"),
+    ({"compute": "train", "leaders": 2}, "Add --hierarchical"),
     ({"compute": "trian"}, "Did you mean 'train'"),
     ({"compute": "train:deeplap"}, "Did you mean 'deeplab'"),
     ({"compute": "train", "exchange": "hrovod"}, "Did you mean 'horovod'"),

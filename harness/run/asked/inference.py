@@ -12,7 +12,7 @@ from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.datagen.layout import Layout
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan.policies import OWN, Policy
-from dlio_bench.harness.plan.shape import JOB, KEEP
+from dlio_bench.harness.plan.shape import KEEP, ONE_ORDER
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.training import INFER
 from dlio_bench.harness.training.checkpoint import required
@@ -54,7 +54,7 @@ def _require_whole(options: Options, rows: Sequence[Policy]) -> None:
     refused = {
         f"--last {options.last}": options.last not in (None, KEEP),
         f"--steps {options.steps}": options.steps is not None,
-        f"--shard {options.shard}": options.shard == JOB,
+        f"--shard {options.shard}": options.shard in ONE_ORDER,
         f"--validation {options.validation}": options.validation not in (None, "none"),
     }
     for flag, given in refused.items():

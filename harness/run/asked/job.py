@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from dlio_bench.harness.cluster.job import SavedJob
 from dlio_bench.harness.plan.policies import Policy
-from dlio_bench.harness.plan.shape import JOB
+from dlio_bench.harness.plan.shape import ONE_ORDER, PIPELINE
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.run.asked.inference import Inference
 from dlio_bench.harness.run.asked.models import TrainedModel
@@ -101,7 +101,12 @@ class Job(SavedJob, RankOptions):
     @property
     def copies(self) -> int:
         """Ranks of a model that each sample goes to: all of them, if they hold parts of it."""
-        return self.ranks if self.shard == JOB else 1
+        return self.ranks if self.shard in ONE_ORDER else 1
+
+    @property
+    def deliveries(self) -> int:
+        """How often each field of a sample is delivered: to all of these ranks, or once to a stage of a pipeline."""
+        return 1 if self.shard == PIPELINE else self.copies
 
     @property
     def trainers(self) -> int:

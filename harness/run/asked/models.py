@@ -7,7 +7,7 @@ from typing import Literal
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan.policies import REDRAWN, Policy
-from dlio_bench.harness.plan.shape import JOB
+from dlio_bench.harness.plan.shape import ONE_ORDER
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.training import INFER, TRAIN
 from dlio_bench.harness.streams.modes import ON_DEMAND, ROUND_ROBIN
@@ -66,7 +66,7 @@ def resolve(options: Options, rows: Sequence[Policy]) -> tuple[TrainedModel, ...
         return models
     flag = f"--models {options.models}"
     refused: dict[str, str | Literal[False]] = {
-        "--shard job": options.shard == JOB and "makes all ranks parts of one model",
+        f"--shard {options.shard}": options.shard in ONE_ORDER and "makes all ranks parts of one model",
         "--compute infer": options.mode == INFER and "predicts with one network",
         "--resume": options.resume is not None and "goes on from the checkpoint of one model",
         f"--stream {ON_DEMAND}": options.stream == ON_DEMAND and "gives each batch to one trainer alone",

@@ -58,10 +58,11 @@ class Options(RankOptions):
     steps_per_epoch: int | None = None  # makes an epoch a part of a pass over the samples
     min_seconds: float | None = None  # shortest trial that may be compared
     compute: str = "emulate"
-    exchange: str | None = None  # of gradients, as the next four
+    exchange: str | None = None  # of gradients, as the next five
     fp16_gradients: bool = False
     gradient_lag: int = 0
     hierarchical: bool = False
+    leaders: int | None = None  # of a node
     exchange_timeout: float | None = None  # seconds
     checkpoint: int | None = None  # steps
     resume: Path | None = None  # folder of checkpoints

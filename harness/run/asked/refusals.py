@@ -10,9 +10,9 @@ from dlio_bench.datagen.dataset import store_of
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.checkpoints.parts import SHARDED, default_shards, parts
 from dlio_bench.harness.cluster import allocation
-from dlio_bench.harness.plan.model_parallel import require_readable
+from dlio_bench.harness.plan.model_parallel import require_pipelined, require_readable
 from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, OWN, REDRAWN, STREAM, TORCH, WEBDATASET, Policy
-from dlio_bench.harness.plan.shape import JOB, KEEP, LASTS, SHARDS
+from dlio_bench.harness.plan.shape import JOB, KEEP, LASTS, PIPELINE, SHARDS
 from dlio_bench.harness.readers.torch_loader import require_torch
 from dlio_bench.harness.readers.web_loader import require_webdataset
 from dlio_bench.harness.run.asked import models
@@ -54,6 +54,8 @@ def require_readers(options: Options, workload: Workload, rows: Sequence[Policy]
     url = None if options.data is None else store_of(options.data)
     if url is not None:
         _require_ranges(options, rows, url)
+    if options.shard == PIPELINE:
+        _require_pipeline(options, workload, rows)
     pfs = options.emulate_pfs
     if pfs is not None and options.cache == "warm" and not pfs.cache_bytes:
         raise UsageError(
@@ -75,6 +77,28 @@ def require_readers(options: Options, workload: Workload, rows: Sequence[Policy]
         require_webdataset(needing[0])
     if pfs is not None and url is None and (reason := available()):
         raise EnvironmentFailure(f"A parallel file system cannot be emulated here. {reason}")
+
+
+def _require_pipeline(options: Options, workload: Workload, rows: Sequence[Policy]) -> None:
+    """UsageError for what cannot be divided into stages."""
+    for row in rows:
+        require_pipelined(row)
+    if not workload.labels:
+        raise UsageError(
+            f"--shard pipeline: the first rank reads samples and the last their labels, and workload '{workload.name}' "
+            "stores both in one record. Use cdb or hepcnnb, or --shard job."
+        )
+    refused = {
+        "--decode": options.decode,
+        "--predict": options.predict,
+        f"--compute {options.compute}": options.mode in (TRAIN, INFER),
+    }
+    for flag, given in refused.items():
+        if given:
+            raise UsageError(
+                f"{flag} needs whole samples, and with --shard pipeline no rank has both samples and labels. Leave one "
+                "out; --shard job goes with both."
+            )
 
 
 def _require_direct(options: Options, rows: Sequence[Policy]) -> None:

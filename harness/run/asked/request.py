@@ -16,7 +16,7 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.ground.defaults import MOST_BYTES, STEPS, TIMED_SECONDS
 from dlio_bench.harness.plan.orders import find_order
 from dlio_bench.harness.plan.policies import Policy, order_of
-from dlio_bench.harness.plan.shape import JOB, KEEP
+from dlio_bench.harness.plan.shape import KEEP, ONE_ORDER
 from dlio_bench.harness.run.asked import inference, models, refusals, streaming, training, validation
 from dlio_bench.harness.run.asked.choice import policy, spelled, validation_order
 from dlio_bench.harness.run.asked.inference import Inference
@@ -60,7 +60,7 @@ class Request:
     @property
     def most_ranks(self) -> int:
         """Trainers of a model at the largest node count, which decides batch and data for all (strong scaling)."""
-        return 1 if self.options.shard == JOB else max(self.options.nodes) * self.options.ranks_per_node
+        return 1 if self.options.shard in ONE_ORDER else max(self.options.nodes) * self.options.ranks_per_node
 
     @property
     def last(self) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster import watch
 from dlio_bench.harness.plan.policies import STREAM, Policy
-from dlio_bench.harness.plan.shape import JOB
+from dlio_bench.harness.plan.shape import ONE_ORDER
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.training import TRAIN
 from dlio_bench.harness.streams import adios, modes
@@ -67,7 +67,7 @@ def _require_demanded(options: Options) -> None:
     ranks = max(options.nodes) * options.ranks_per_node
     refused = {
         "--sync step": options.sync == "step",
-        "--shard job": options.shard == JOB,
+        f"--shard {options.shard}": options.shard in ONE_ORDER,
         f"--validation {options.validation}": options.validation not in (None, "none"),
         "--predict": options.predict,
         f"--compute {options.compute}": options.mode == TRAIN and ranks > 1 and options.exchange != "none",

@@ -33,10 +33,13 @@ class Training:
     resume: str | None = None  # folder of the checkpoint that the training continues, with its step and its seed
     step: int = 0
     seed: int | None = None
+    leaders: int = 1
 
     def exchange(self, ranks_per_node: int) -> ExchangeOptions:
         """The options of the exchange."""
-        return ExchangeOptions(self.kind, self.fp16, self.lag, self.hierarchical, ranks_per_node, self.timeout)
+        return ExchangeOptions(
+            self.kind, self.fp16, self.lag, self.hierarchical, self.leaders, ranks_per_node, self.timeout
+        )
 
 
 def resolve(
@@ -62,6 +65,7 @@ def resolve(
         options.hierarchical,
         DEFAULT_TIMEOUT if options.exchange_timeout is None else options.exchange_timeout,
         options.checkpoint or 0,
+        leaders=1 if options.leaders is None else options.leaders,
     )
     require_valid(training.exchange(options.ranks_per_node))
     if options.predict:
@@ -125,6 +129,7 @@ def _refuse_alone(options: Options) -> None:
         "--fp16-gradients": options.fp16_gradients,
         "--gradient-lag": options.gradient_lag != 0,
         "--hierarchical": options.hierarchical,
+        "--leaders": options.leaders is not None,
         "--exchange-timeout": options.exchange_timeout is not None,
         "--checkpoint": options.checkpoint is not None,
         "--resume": options.resume is not None and options.mode != INFER,

@@ -52,7 +52,7 @@ class Consumer:
         samples = 0
         for step, (ids, places) in enumerate(zip(steps, starts, strict=False)):
             samples += len(ids)
-            if samples > PREPARED:
+            if samples > PREPARED or not places[-1]:  # or of a stage that reads nothing
                 break
             taken = np.full((len(ids), PROBES), 0, dtype=np.uint8)  # its pages touched
             self._prepared[step] = (ids, places, _positions(_draws(_seeds(ids)), places), taken)
@@ -87,7 +87,8 @@ def marks(batch: Batch) -> Words:
     total = np.zeros(len(batch.ids), dtype=np.uint64)
     for block in batch.blocks:
         # "clip" saves a pass: all positions are inside
-        total += _weighed(block.data.take(_positions(draws, block.starts), mode="clip"))
+        if block.data.size:
+            total += _weighed(block.data.take(_positions(draws, block.starts), mode="clip"))
     return _marks(seeds, total)
 
 

@@ -26,9 +26,10 @@ from dlio_bench.harness.cluster.environment import describe_host, host_name, res
 from dlio_bench.harness.cluster.job import MEASURED_FILE
 from dlio_bench.harness.cluster.mpi import mpi_version
 from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.plan.model_parallel import stage_view
 from dlio_bench.harness.plan.orders import Shape, find_order, steps_of
 from dlio_bench.harness.plan.policies import OWN, REDRAWN, WEBDATASET, Policy
-from dlio_bench.harness.plan.shape import KEEP
+from dlio_bench.harness.plan.shape import KEEP, PIPELINE
 from dlio_bench.harness.plan.validation import Passes, epochs_of, share
 from dlio_bench.harness.readers.placed.drawn import drawn
 from dlio_bench.harness.readers.registry import Resources, opened, view_of
@@ -117,7 +118,8 @@ def _measure(
     workload = find(job.workload).of(dataset.manifest.variant)
     passes = _passes(job, validation_shape(job, dataset))
     decode = _decode(job, site.dataset)
-    views = {name: view_of(row, site.dataset, job.view, decode, pipeline) for name, row in job.readers.items()}
+    fields = stage_view(job.view, workload.labels, comm.rank, comm.size) if job.shard == PIPELINE else job.view
+    views = {name: view_of(row, site.dataset, fields, decode, pipeline) for name, row in job.readers.items()}
     site = dataclasses.replace(site, sharded=_sharded(job, views))
     draws = {
         name: drawn(row.rule, job.tiers.sizes_of(views[name]), job.tiers.capacities, shape, job.epochs)

@@ -13,7 +13,9 @@ from dlio_bench.batches import Ids, validation_after
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import VALIDATION
 from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.plan.orders import every_sample_once
+from dlio_bench.harness.plan.shape import PIPELINE
 from dlio_bench.harness.readers.session import Reader, Tally, planned
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.shapes import samples_of
@@ -29,18 +31,21 @@ def verify(
 ) -> Verified:
     """Verify content on all ranks together, then compare every delivery of timed steps and passes with it.
 
-    different: samples that an epoch delivers, each counted once; each goes to `job.copies` ranks of each model. peers:
-    the ranks of this rank's model, which share the samples: every model gets the whole dataset.
+    different: samples that an epoch delivers, each counted once; each goes to `job.deliveries` ranks of each model.
+    peers: the ranks of this rank's model, which share the samples: every model gets the whole dataset. Of a pipeline
+    each stage verifies the fields that it reads.
     """
     dataset = reader.sample_view.dataset
     table = np.zeros(dataset.samples, dtype=np.uint64)
     lines: list[str] = []
-    parts = whole_dataset(dataset, job, peers.size, peers.rank)
+    # a stage of a pipeline reads fields that no other one reads: it verifies all samples by itself
+    sharing: Comm = Solo() if job.shard == PIPELINE else peers
+    parts = whole_dataset(dataset, job, sharing.size, sharing.rank)
     share = [ids for _, batches in parts for ids in batches]
     delivered = []
 
     def ids_read(rank: int, epoch: int) -> Ids:
-        batches = dict(whole_dataset(dataset, job, peers.size, job.model_of(rank)[1]))[epoch]
+        batches = dict(whole_dataset(dataset, job, sharing.size, job.model_of(rank)[1] % sharing.size))[epoch]
         return np.concatenate([np.zeros(0, np.int64), *batches])
 
     with reader.session(planned(reader.sample_view, parts, ids_read), Tally()) as batches:
@@ -51,7 +56,8 @@ def verify(
             delivered.append(batch.ids.copy())
     if share:
         require_same_set(np.concatenate(delivered), np.concatenate(share))
-    table = peers.total(table)
+    table = sharing.total(table)
+    fields_read = reader.sample_view.fields
 
     deliveries = altered = 0
     once: list[bool] = []  # of each epoch, for this model
@@ -61,20 +67,20 @@ def verify(
         ids = times.log.ids.reshape(len(times.plan), -1)
         filled = times.log.ids >= 0
         for epoch in ids:
-            seen = _seen(epoch[epoch >= 0], dataset.samples, peers)
+            seen = _seen(epoch[epoch >= 0], dataset.samples, sharing)
             came = seen[seen > 0]
             # --last pad delivers some of them twice
-            once.append(len(came) == different and bool((came == job.copies).all() or job.last == "pad"))
+            once.append(len(came) == different and bool((came == job.deliveries).all() or job.last == "pad"))
             alike.append(len(set(peers.allgather(sha256(epoch.tobytes()).digest()))) == 1)
-        deliveries += int(filled.sum())
+        deliveries += int(filled.sum()) if fields_read else 0
         altered += int((table[times.log.ids[filled]] != times.log.samples[filled]).sum())
         for pass_ in times.passes:
-            seen = _seen(pass_.delivered, dataset.samples, peers)
+            seen = _seen(pass_.delivered, dataset.samples, sharing)
             # every rank took as many samples as planned
-            passes_once.append(bool((seen[seen > 0] == job.copies).all()))
-            deliveries += pass_.delivered.size
+            passes_once.append(bool((seen[seen > 0] == job.deliveries).all()))
+            deliveries += pass_.delivered.size if fields_read else 0
             altered += int((table[pass_.delivered] != pass_.marks).sum())
-    fields = int((table > 0).sum()) * len(reader.sample_view.fields) if peers.rank == 0 else 0
+    fields = int((table > 0).sum()) * len(fields_read) if sharing.rank == 0 else 0
     totals = comm.total(np.array([len(lines), deliveries, altered, fields], dtype=np.uint64)).tolist()
     shown = [line for lines_of_rank in comm.allgather(lines[:SHOWN]) for line in lines_of_rank][:SHOWN]
     return Verified(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from dlio_bench.harness.plan.policies import STREAM, Policy
-from dlio_bench.harness.plan.shape import JOB, KEEP
+from dlio_bench.harness.plan.shape import KEEP, ONE_ORDER, PIPELINE
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.measured.documents import Verified
 from dlio_bench.harness.storage.cache import LEAST_WARM, MOST_RESIDENT
@@ -62,7 +62,7 @@ def checks(
     if verified is not None:
         if row.exactly_once:
             results.append(_once_check(count, verified))
-        if job.shard == JOB:
+        if job.shard in ONE_ORDER:
             results.append(_alike_check(verified))
         if passes is not None:
             results.append(_passes_check(passes, verified))
@@ -87,7 +87,9 @@ def checks(
 
 
 def _once_check(count: Count, verified: Verified) -> Check:
-    everywhere = f" on each of {count.job.ranks} ranks" if count.job.shard == JOB else _models(count.job)
+    everywhere = f" on each of {count.job.ranks} ranks" if count.job.shard in ONE_ORDER else _models(count.job)
+    if count.job.shard == PIPELINE:
+        everywhere = " in each field"
     each = f"each of {count.different} planned samples once{everywhere} in {plural(verified.epochs, 'epoch')}"
     if count.samples > count.different:
         each += f", {count.samples - count.different} of them again to fill the last step"

@@ -7,6 +7,7 @@ from dlio_bench.benchmarks.published_models.models import MODELS
 from dlio_bench.free_space import SHARED_MEMORY
 from dlio_bench.harness.checkpoints.parts import SHARDED, default_shards, parts, sizes, total
 from dlio_bench.harness.plan.policies import Policy
+from dlio_bench.harness.plan.shape import PIPELINE
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.run.asked.data import Source
 from dlio_bench.harness.run.asked.job import Job
@@ -84,7 +85,7 @@ def describe(request: Request, source: Source, size: TrialSize, job: Job, argv: 
         ("validation", _validation(source, job, job.validation) if job.validation else ""),
         ("local tier", _local_tier(request, policies) if any(row.rule.files for row in policies) else ""),
         ("tiers", _tiers(job.tiers) if job.tiers.names else ""),
-        ("shard", f"job: all {job.ranks} ranks read the whole dataset in one order" if job.copies > 1 else ""),
+        ("shard", _sharing(job)),
         ("decode", "as the application decodes its samples" if job.decode else ""),
         ("CRC32C", "of every delivered field, in the reader's threads" if job.check_crc else ""),
         ("slow store" if job.store else "PFS", f"emulated: {describe_pfs(job.pfs)}" if job.pfs else ""),
@@ -113,6 +114,18 @@ def describe(request: Request, source: Source, size: TrialSize, job: Job, argv: 
     for name, text in rows:
         lines += wrapped(text, f"  {name:<10} ", whole_words=True) if text else []
     return "\n".join(lines)
+
+
+def _sharing(job: Job) -> str:
+    """Who reads what, where ranks do not divide the dataset among them."""
+    if job.copies == 1:
+        return ""
+    if job.shard == PIPELINE:
+        return (
+            f"pipeline: of {job.ranks} ranks the first reads every sample without its labels, and the last the labels, "
+            "in one order"
+        )
+    return f"job: all {job.ranks} ranks read the whole dataset in one order"
 
 
 def _trace(job: Job) -> str:

@@ -31,7 +31,7 @@ def one_pass(ranks: Sequence[RankTrial], epoch: int, seconds: float) -> Pass:
 
 def sample_bytes(job: Job, trial: Trial) -> float:
     """Delivered bytes of a training sample, the mean."""
-    delivered = trial.samples * job.copies
+    delivered = trial.samples * job.deliveries
     return sum(epoch.in_training("bytes_useful") for epoch in trial.epochs) / delivered
 
 

@@ -3,14 +3,14 @@
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from math import prod
 from typing import Any
 
 from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.errors import EnvironmentFailure, Stalled
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.training.exchange.options import ExchangeOptions, levels
+from dlio_bench.harness.training.exchange.nodes import Nodes, by_node, parts
+from dlio_bench.harness.training.exchange.options import ExchangeOptions
 
 Shapes = tuple[tuple[int, ...], ...]
 HOW_TO_BUILD = "`scripts/install-horovod FOLDER` builds it for the TensorFlow of a virtual environment"
@@ -47,15 +47,17 @@ class OverHorovod:
         # Horovod gives up by itself where it still can, and then says which ranks have not come.
         os.environ.setdefault("HOROVOD_STALL_CHECK_TIME_SECONDS", str(max(1, round(options.timeout / 2))))
         os.environ.setdefault("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", str(max(2, round(options.timeout))))
-        sets = _process_sets(hvd, comm.size, options.ranks_per_node) if levels(options, comm.size) else []
+        nodes = by_node(options, comm.size)
+        within, between = ([], []) if nodes is None else _process_sets(hvd, nodes)
         # other ranks of the job may not train, or not with these
-        hvd.init(comm=list(comm.launched), process_sets=sets)
+        hvd.init(comm=list(comm.launched), process_sets=[*within, *between])
         if hvd.size() != comm.size:
             raise EnvironmentFailure(
                 f"Horovod sees {hvd.size()} ranks where MPI has {comm.size}: it was built for another MPI library. "
                 f"{HOW_TO_BUILD}; or use --exchange mpi."
             )
-        self._hvd, self._sets, self._rank, self._options = hvd, sets, comm.rank, options
+        self._hvd, self._rank, self._options = hvd, comm.rank, options
+        self._nodes, self._within, self._between = nodes, within, between
         self._wire = tensorflow().float16 if options.fp16 else tensorflow().float32
         self._graphs: dict[Shapes, Callable[..., list[Any]]] = {}
 
@@ -69,7 +71,7 @@ class OverHorovod:
         if shapes not in self._graphs:
             # Horovod knows tensors by name, and may stumble over one that changes its shape
             name = f"gradients_{len(self._graphs)}"
-            graph = self._by_node(shapes, name) if self._sets else self._flat(name)
+            graph = self._flat(name) if self._nodes is None else self._by_node(shapes, name, self._nodes)
             self._graphs[shapes] = tf.function(graph, autograph=False)
         try:
             means = list(self._graphs[shapes](*tensors))
@@ -87,20 +89,31 @@ class OverHorovod:
 
         return mean
 
-    def _by_node(self, shapes: Shapes, name: str) -> Callable[..., list[Any]]:
-        """As one tensor: its sum within the node, between the first ranks of the nodes, and back to the node."""
-        tf, hvd, per_node = tensorflow(), self._hvd, self._options.ranks_per_node
-        node, first = self._sets[self._rank // per_node], self._rank // per_node * per_node
+    def _by_node(self, shapes: Shapes, name: str, nodes: Nodes) -> Callable[..., list[Any]]:
+        """As one tensor: its sum within the node, parts of it between leaders of the nodes, and back to the node."""
+        tf, hvd = tensorflow(), self._hvd
+        number = nodes.node_of(self._rank)
+        node, leads = self._within[number], nodes.leading(self._rank)
+        cut = parts(sum(map(prod, shapes)), nodes.leaders)
 
         def mean(*gradients: Any) -> list[Any]:
             whole = tf.concat([tf.reshape(tf.cast(gradient, self._wire), [-1]) for gradient in gradients], axis=0)
             # Horovod has no reduction to one rank: the others of a node get a sum too, and do not use it
             sums = hvd.allreduce(whole, op=hvd.Sum, process_set=node, name=f"{name}_within")
-            if self._rank == first:
-                sums = hvd.allreduce(sums, op=hvd.Sum, process_set=self._sets[-1], name=f"{name}_between")
-            sums = hvd.broadcast(sums, root_rank=first, process_set=node, name=f"{name}_back")
-            parts = tf.split(tf.cast(sums, tf.float32) / hvd.size(), [prod(shape) for shape in shapes])
-            return [tf.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)]
+            pieces = []
+            for led, part in enumerate(cut):
+                piece = sums[part]
+                if part.start < part.stop:
+                    if led == leads:
+                        piece = hvd.allreduce(
+                            piece, op=hvd.Sum, process_set=self._between[led], name=f"{name}_between_{led}"
+                        )
+                    leader = nodes.leader(number, led)
+                    piece = hvd.broadcast(piece, root_rank=leader, process_set=node, name=f"{name}_back_{led}")
+                pieces.append(piece)
+            means = tf.cast(tf.concat(pieces, axis=0), tf.float32) / hvd.size()
+            split = tf.split(means, [prod(shape) for shape in shapes])
+            return [tf.reshape(part, shape) for part, shape in zip(split, shapes, strict=True)]
 
         return mean
 
@@ -116,8 +129,7 @@ def _reason(message: str) -> str:
     return " ".join(line for line in lines if line and not line.startswith(noise)) or message
 
 
-def _process_sets(hvd: Any, ranks: int, per_node: int) -> list[Any]:
-    """The ranks of each node, then the first of each node."""
-    starts = [*range(0, ranks, per_node), ranks]
-    nodes = [hvd.ProcessSet(list(range(begin, end))) for begin, end in pairwise(starts)]
-    return [*nodes, hvd.ProcessSet(starts[:-1])]
+def _process_sets(hvd: Any, nodes: Nodes) -> tuple[list[Any], list[Any]]:
+    """The ranks of each node; the leaders of each part."""
+    within = [hvd.ProcessSet(list(nodes.ranks(node))) for node in range(len(nodes.bounds) - 1)]
+    return within, [hvd.ProcessSet(nodes.among_leaders(number)) for number in range(nodes.leaders)]

@@ -5,7 +5,8 @@ from typing import Any
 
 from dlio_bench.harness.cluster.comm import Comm, Floats
 from dlio_bench.harness.training.exchange.fused import Fused, host_array
-from dlio_bench.harness.training.exchange.options import ExchangeOptions, levels
+from dlio_bench.harness.training.exchange.nodes import by_node, parts
+from dlio_bench.harness.training.exchange.options import ExchangeOptions
 
 
 class OverMpi:
@@ -20,9 +21,12 @@ class OverMpi:
         self._world = _part(comm, 0)
         self._node: Comm | None = None
         self._leaders: Comm | None = None
-        if levels(options, comm.size):
-            self._node = _part(comm, comm.rank // options.ranks_per_node)
-            self._leaders = comm.split(0 if self._node.rank == 0 else None)
+        self._leads: int | None = None
+        self._nodes = by_node(options, comm.size)
+        if self._nodes is not None:
+            self._node = _part(comm, self._nodes.node_of(comm.rank))
+            self._leads = self._nodes.leading(comm.rank)
+            self._leaders = comm.split(self._leads)
         self._buffers: list[Fused] = []
 
     def reduce(self, gradients: Sequence[Any]) -> tuple[list[Any], int]:
@@ -49,16 +53,27 @@ class OverMpi:
         return self._buffers[-1]
 
     def _sum(self, values: Floats, sums: Floats) -> None:
-        """Kurth et al. (SC'18, doi:10.1109/SC.2018.00054, section on the hybrid all-reduce) for the way by node."""
+        """Kurth et al. (SC'18, doi:10.1109/SC.2018.00054, section on the hybrid all-reduce) for the way by node.
+
+        There NCCL gives every rank of a node the whole sums before the leaders talk; here a leader gets those of its
+        part, which are all that it needs.
+        """
         seconds = self._options.timeout
-        if self._node is None:
+        if self._node is None or self._nodes is None:
             self._world.all_sum(values, sums, seconds)
             return
-        self._node.sum_to_first(values, sums, seconds)
-        if self._leaders is not None:
-            values[:] = sums
-            self._leaders.all_sum(values, sums, seconds)
-        self._node.from_first(sums, seconds)
+        node = self._nodes.node_of(self._world.rank)
+        first = self._nodes.ranks(node)[0]
+        cut = parts(len(values), self._nodes.leaders)
+        leaders = [self._nodes.leader(node, number) - first for number in range(self._nodes.leaders)]
+        for leader, part in zip(leaders, cut, strict=True):
+            self._node.sum_to_first(values[part], sums[part], seconds, first=leader)
+        if self._leaders is not None and self._leads is not None:
+            mine = cut[self._leads]
+            values[mine] = sums[mine]
+            self._leaders.all_sum(values[mine], sums[mine], seconds)
+        for leader, part in zip(leaders, cut, strict=True):
+            self._node.from_first(sums[part], seconds, first=leader)
 
 
 def _part(comm: Comm, color: int) -> Comm:

@@ -21,7 +21,8 @@ class ExchangeOptions:
 
     kind: one of KINDS; None takes Horovod where it works, else MPI. fp16: gradients travel as float16, half the bytes.
     lag: 0, or 1 to use the gradients of the step before while those of this one travel. hierarchical: add up within a
-    node, then between one rank a node, then pass on within the node; `ranks_per_node` neighbours are a node. timeout:
+    node, then between `leaders` ranks a node, each for a part of the numbers, then pass on within the node;
+    `ranks_per_node` neighbours are a node. timeout:
     seconds after which a rank that does not come is given up. buffer_bytes: most that goes into one all-reduce of MPI
     (Horovod has HOROVOD_FUSION_THRESHOLD).
     """
@@ -30,6 +31,7 @@ class ExchangeOptions:
     fp16: bool = False
     lag: int = 0
     hierarchical: bool = False
+    leaders: int = 1
     ranks_per_node: int = 1
     timeout: float = DEFAULT_TIMEOUT
     buffer_bytes: int = DEFAULT_BUFFER
@@ -43,6 +45,18 @@ def require_valid(options: ExchangeOptions) -> None:
         raise UsageError(f"A gradient lag of {options.lag} steps is not offered: use 0, or 1 as in the climate run.")
     if not 0 < options.timeout < float("inf"):
         raise UsageError(f"A gradient exchange cannot be over after {options.timeout:g} s. Allow more than 0, not inf.")
+    if options.leaders < 1:
+        raise UsageError(f"--leaders {options.leaders}: at least one rank of a node talks to other nodes.")
+    if options.leaders > 1 and not options.hierarchical:
+        raise UsageError(
+            f"--leaders {options.leaders} says how many ranks of a node talk to other nodes, which --hierarchical "
+            "alone does. Add --hierarchical, or leave --leaders out."
+        )
+    if options.leaders > options.ranks_per_node:
+        raise UsageError(
+            f"--leaders {options.leaders} is more than the {options.ranks_per_node} ranks of a node that exchange "
+            "gradients. Use fewer leaders, or more ranks per node."
+        )
     if options.buffer_bytes < 4:
         raise UsageError(
             f"Exchange buffers of {options.buffer_bytes} B hold no number. Use at least 4 B, best some MiB "
