@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import stacks
+from dlio_bench.harness.live.status import NAME as STATUS
 from dlio_bench.harness.machine.mounts import existing
 
 DEFAULT = Path("dlio-results")
@@ -37,8 +38,9 @@ def output_folder(out: Path | None, workload: str, *, goes_on: bool = False) -> 
                 for work in folder.glob(f"{WORK}*"):
                     stacks.keep(work, folder)
                 remove_works(folder)
-            if [path.name for path in folder.iterdir()] == [UNFINISHED]:  # nothing is finished
-                (folder / UNFINISHED).unlink()
+            if {path.name for path in folder.iterdir()} <= {UNFINISHED, STATUS}:  # nothing is finished
+                for name in (UNFINISHED, STATUS):
+                    (folder / name).unlink(missing_ok=True)
             for place in made:
                 if place.is_dir() and not any(place.iterdir()):
                     place.rmdir()
@@ -102,7 +104,7 @@ def _claim(out: Path | None, workload: str, goes_on: bool) -> tuple[Path, list[P
     if out.exists():
         if goes_on and (out / UNFINISHED).is_file():
             return out, [out]
-        if not out.is_dir() or any(out.iterdir()):
+        if not out.is_dir() or any(path.name != STATUS for path in out.iterdir()):  # it may be of a run that was killed
             raise UsageError(f"--out {out} exists and is not empty. Results are never mixed: choose a new folder.")
         return out, []
     out.mkdir(parents=True)

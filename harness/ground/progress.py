@@ -13,9 +13,13 @@ LEAST_SECONDS, LEAST_REPORTS = 1.0, 4
 
 
 class Progress:
-    """Shows what a run is doing on stderr."""
+    """Shows what a run is doing on stderr.
+
+    heard: also gets every line, after what stays the same of it while a task goes on.
+    """
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.heard: Callable[[str, str], None] = _nobody
         self._stream = stream or sys.stderr
         self._clock = clock
         self._terminal = self._stream.isatty()
@@ -46,7 +50,7 @@ class Progress:
             self._amount, self._had_eta = _Amount(task, done), False
         rate = self._amount.rate(done, now)
         eta = f"  {format_bytes(rate)}/s  eta {format_seconds((total - done) / rate)}" if rate else ""
-        self.show(f"{task}  {format_bytes(done)} of {format_bytes(total)}{eta}", has_eta=bool(eta))
+        self.show(f"{task}  {format_bytes(done)} of {format_bytes(total)}{eta}", has_eta=bool(eta), task=task)
 
     def event(self, event: dict[str, Any]) -> None:
         """An event of rank 0 in a running job (see run.measured.rank)."""
@@ -72,8 +76,12 @@ class Progress:
             self._stream.write("\r\x1b[K")
             self._stream.flush()
 
-    def show(self, line: str, *, has_eta: bool = False) -> None:
-        """Show a line, on a terminal in place of the last one. The first line with an ETA is shown at once."""
+    def show(self, line: str, *, has_eta: bool = False, task: str | None = None) -> None:
+        """Show a line, on a terminal in place of the last one. The first line with an ETA is shown at once.
+
+        task: what stays the same of the line, if it is not all of it.
+        """
+        self.heard(line if task is None else task, line)
         now = self._clock()
         first = has_eta and not self._had_eta
         self._had_eta = self._had_eta or has_eta
@@ -85,6 +93,10 @@ class Progress:
             return
         self._last = now
         self._stream.flush()
+
+
+def _nobody(task: str, line: str) -> None:
+    """Nobody hears."""
 
 
 class _Amount:

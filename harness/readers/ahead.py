@@ -85,7 +85,7 @@ class Ahead:
         """See Reader.session."""
         extents = self._open_extents()
         work = _Work(plan, self._slots, extents, self._threads, self._spare_cores, self._step_seconds)
-        tallies = [Tally() for _ in range(work.most)]
+        tallies = [tally.part() for _ in range(work.most)]
         workers = [
             threading.Thread(target=work.run, args=(i, own), name=f"reader-{i}", daemon=True)
             for i, own in enumerate(tallies)

@@ -55,18 +55,37 @@ class Planned:
 
 @dataclass
 class Tally:
-    """Cost of the reads in each epoch of the plan. Every thread has one; they are added up when the threads end."""
+    """Cost of the reads in each epoch of the plan. Every thread has one; they are added up when the threads end.
+
+    parts: those of threads that are still at work.
+    """
 
     epochs: dict[int, Cost] = field(default_factory=dict)
+    parts: list["Tally"] = field(default_factory=list)
 
     def of(self, epoch: int) -> Cost:
         """The cost of one epoch, to be added to."""
         return self.epochs.setdefault(epoch, Cost())
 
+    def part(self) -> "Tally":
+        """A tally for another thread, which `add` takes when that has ended."""
+        self.parts.append(Tally())
+        return self.parts[-1]
+
     def add(self, other: "Tally") -> None:
-        """Add another thread's tally."""
+        """Add another thread's tally, with its parts."""
+        self.parts = [part for part in self.parts if part is not other]
+        for part in other.parts:
+            self.add(part)
         for epoch, cost in other.epochs.items():
             self.of(epoch).add(cost)
+
+    def so_far(self) -> Cost:
+        """The cost of all epochs until now, for a look at threads that go on counting meanwhile."""
+        cost = Cost()
+        for counted in (*list(self.epochs.values()), *(part.so_far() for part in list(self.parts))):
+            cost.add(counted)
+        return cost
 
 
 class Reader(Protocol):

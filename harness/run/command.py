@@ -12,6 +12,8 @@ from dlio_bench.errors import BenchError
 from dlio_bench.harness.cluster.start import Launch, require_hosts
 from dlio_bench.harness.ground.folders import output_folder
 from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.harness.live.journal import Journal, recorded
+from dlio_bench.harness.live.status import DONE
 from dlio_bench.harness.run import resuming, shards
 from dlio_bench.harness.run.asked import data
 from dlio_bench.harness.run.asked.job import Job
@@ -51,6 +53,7 @@ class Work:
     earlier: Sequence[Result]
     yardstick: storage.Document | None
     progress: Progress
+    journal: Journal
 
 
 def run(options: Options, earlier: Sequence[Result] = ()) -> int:
@@ -88,15 +91,21 @@ def run(options: Options, earlier: Sequence[Result] = ()) -> int:
     for start in launches:
         require_hosts(start)
 
-    with output_folder(options.out, options.workload, goes_on=True) as folder, local_tiers(options) as tiers:
+    with (
+        output_folder(options.out, options.workload, goes_on=True) as folder,
+        recorded(folder) as journal,
+        local_tiers(options) as tiers,
+    ):
+        progress.heard = journal.preparing
         place = resuming.Folder(folder, record, state or resuming.State(seed=planned[0].seed))
-        work = Work(request, source, size, planned, earlier, yardstick, progress)
+        work = Work(request, source, size, planned, earlier, yardstick, progress, journal)
         pairs, failure = _measured(work, place, tiers)
         progress.show("writing the report")
         status = _told(pairs, asked, folder, options, progress)
         if failure is not None:
             raise failure
         place.finish([complete for complete, _ in pairs])
+        journal.end(DONE, status)
     return status
 
 
@@ -127,13 +136,25 @@ def _measured(work: Work, place: resuming.Folder, tiers: tuple[str, ...]) -> tup
         for template in left:
             least = least_seconds(request, work.source, template)
             with place.measuring(template, least), placed(template, dataset, tiers) as job:
+                work.journal.begin(
+                    tuple(job.readers),
+                    planned.index(template),
+                    len(planned),
+                    job.warmup_trials,
+                    nodes=job.nodes,
+                    ranks=job.ranks,
+                    trials=job.all_trials,
+                    epochs=job.epochs,
+                )
                 progress.begin(
                     job.heading,
                     trials=job.all_trials,
                     epochs=job.all_epochs,
                     epoch_seconds=size.trial_steps / size.epochs * job.step_seconds,
                 )
-                for measured, steps in measure(job, setting, place.path, request.options.launcher, progress, place.of):
+                for measured, steps in measure(
+                    job, setting, place.path, request.options.launcher, progress, place.of, work.journal
+                ):
                     drafted = measured if predicted is None else predicted.beside(measured, job)
                     finished[job.nodes].append(_saved(repetition.noted(drafted, work.earlier), steps, place))
     except (BenchError, KeyboardInterrupt) as error:

@@ -19,10 +19,12 @@ from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.ground.folders import work_folder
 from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.harness.live.journal import Journal
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.tracing import SPANS, XPLANE
 from dlio_bench.harness.run.measured import documents, rank, unfinished_spans
 from dlio_bench.harness.run.measured.documents import JobMeasured, ReaderMeasured
+from dlio_bench.harness.run.measured.outlook import SAMPLE
 from dlio_bench.harness.run.told.building import Launched, Setting, build
 from dlio_bench.reports.environment import Launcher
 from dlio_bench.reports.meetings import Steps
@@ -42,10 +44,12 @@ def measure(
     launcher: str | None,
     progress: Progress,
     place: Callable[[str, Job], Path] | None = None,
+    journal: Journal | None = None,
 ) -> Iterator[tuple[Draft, Steps]]:
     """Run one job: a draft result and its step times (arrays [trial, rank, step]) for each reader.
 
     place: where the caller saves the result of a reader; its spans go there behind it, if the job records any.
+    journal: the status of the run.
     If it fails or is interrupted, it yields the readers that finished all their trials, and then raises the error.
     """
     work = work_folder(folder)
@@ -58,6 +62,10 @@ def measure(
         nonlocal ready, began
         if event["event"] == "ready":
             ready = time.monotonic() - launched_at
+        if journal is not None:
+            journal.event(event)
+        if event["event"] == SAMPLE:  # by a thread, if this process is the rank
+            return
         began = began or event["event"] == "trial"
         progress.event(event)
         signals.check()

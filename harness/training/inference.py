@@ -40,6 +40,7 @@ class Inference:
     """See Trainer. Nothing is learnt or exchanged: ranks do not meet, and each has its own network."""
 
     meets = False
+    loss = None
 
     def __init__(
         self, comm: Comm, model: Model, sample: Sample, *, device: str, seed: int, training: int, weights: Found | None

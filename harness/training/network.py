@@ -103,6 +103,12 @@ class NetworkTrainer:
         return self._exchange.choice.kind != "none"
 
     @property
+    def loss(self) -> float | None:
+        """See Trainer."""
+        losses = self._losses  # the next trial's are another list
+        return losses[-1] if losses else None
+
+    @property
     def described(self) -> Network:
         """What is trained, where, and how gradients are exchanged, for the result."""
         return described(

@@ -61,6 +61,11 @@ class Trainer(Protocol):
         """Whether ranks meet in every step, so that no barrier has to make them."""
         ...
 
+    @property
+    def loss(self) -> float | None:
+        """That of this trial's last step on this rank; None before it, and where nothing learns. For any thread."""
+        ...
+
     def begin(self, reader: str, trial: int, seed: int) -> None:
         """A trial begins, before its clock does; every trial begins with the same weights."""
         ...
@@ -97,6 +102,7 @@ class Emulated:
     step_seconds: float = 0.0
     sample_seconds: float = 0.0
     meets: bool = False
+    loss: None = None
 
     def begin(self, reader: str, trial: int, seed: int) -> None:
         """See Trainer."""

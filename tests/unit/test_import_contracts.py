@@ -18,7 +18,7 @@ MAY_IMPORT = {
 }
 # The rooms of the harness, each of which imports only those above it; single files of harness/ are rooms of their own.
 STOREYS = (
-    "machine", "cluster", "ground", "plan", "storage", "streams", "timeline", "readers", "library", "training",
+    "machine", "cluster", "live", "ground", "plan", "storage", "streams", "timeline", "readers", "library", "training",
     "simulator", "generation", "storage_bench", "calibration", "run/asked", "run/measured", "run/predicted",
     "run/told", "run", "bench_readers", "coupling", "capacity", "results", "tracing", "integration", "listing",
     "doctor", "parser", "acceptance", "job_script", "cli",

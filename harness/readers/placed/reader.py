@@ -141,6 +141,7 @@ class Placed:
             comm.barrier()
             tiered = self._tiered = TieredExtents(self.sample_view, picker, straight, raw, sizes)
             filler = TierFiller(layout, picker, server, comm.rank, self._threads)
+            tally.parts += [server.served, filler.filled]
             with self._delivery.session(plan, tally) as batches:
                 try:
                     yield self._batches(batches, plan, tally, tiered, server, filler, picker)

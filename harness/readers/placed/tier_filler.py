@@ -25,7 +25,7 @@ class TierFiller:
         self._places = [last - first for first, last in pairwise(bounds)]
         self._stopped = threading.Event()
         self._workers: list[threading.Thread] = []
-        self._tallies: list[Tally] = []
+        self.filled = Tally()  # the cost of what its threads have done
         self._failures: list[BaseException] = []
         self.begun = False
 
@@ -44,9 +44,7 @@ class TierFiller:
         for worker in self._workers:
             worker.join()
         self._workers = []
-        for thread_tally in self._tallies:
-            tally.add(thread_tally)
-        self._tallies = []
+        tally.add(self.filled)
         if self._failures and sys.exc_info()[0] is None:  # no other error has ended the session
             raise self._failures[0]
 
@@ -55,14 +53,13 @@ class TierFiller:
         for tier, runs in enumerate(self._copies if copies else self._files):
             turn, waiting = threading.Lock(), iter(runs)
             for number in range(min(self._threads, len(runs))):
-                tally = Tally()
+                tally = self.filled.part()
                 worker = threading.Thread(
                     target=self._work,
                     args=(tier, waiting, turn, tally, copies, patient),
                     name=f"reader-filling-{tier}-{number}",
                     daemon=True,
                 )
-                self._tallies.append(tally)
                 self._workers.append(worker)
                 worker.start()
             if not runs and not copies:

@@ -33,7 +33,7 @@ from dlio_bench.harness.run.asked.choice import executed, validation_order
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.shapes import shape_of, validation_shape
 from dlio_bench.harness.run.asked.tracing import SPANS
-from dlio_bench.harness.run.measured import documents, producing, recording, steps_file, training
+from dlio_bench.harness.run.measured import documents, outlook, producing, recording, steps_file, training
 from dlio_bench.harness.run.measured.documents import JobMeasured, RankTrial, ReaderMeasured
 from dlio_bench.harness.run.measured.mounting import mounts
 from dlio_bench.harness.run.measured.node import settled
@@ -149,7 +149,10 @@ def _measure(
     times: dict[str, list[TrialTimes]] = {name: [] for name in job.readers}
     if job.train is not None or job.infer is not None:
         tell({"event": "compile"})
-    with training.opened(job, comm, peers, site.dataset, device, readers, trials, folder.parent) as (trainer, trained):
+    with (
+        training.opened(job, comm, peers, site.dataset, device, readers, trials, folder.parent) as (trainer, trained),
+        outlook.begun(job, comm.rank, trainer, tell) as at_work,
+    ):
         networks = [each for rank, each in enumerate(comm.allgather(trained)) if job.model_of(rank)[1] == 0]
         for number in range(job.all_trials):
             # readers take turns within a trial, so that a drift of the machine affects all of them alike
@@ -158,7 +161,10 @@ def _measure(
                 tell({"event": "trial", "reader": name, "trial": number})
                 if spans is not None:
                     spans.prepare(name, number, reader)
-                times[name].append(reader_trials[number].run(name, reader, comm, peers, trainer, at_epoch))
+                times[name].append(
+                    reader_trials[number].run(name, reader, comm, peers, trainer, at_epoch, at_work.watch)
+                )
+                at_work.rest()
                 if spans is not None:
                     spans.keep(name, number, times[name][-1])
                 if len(times[name]) == len(reader_trials):  # save it now: the run may fail later

@@ -228,11 +228,18 @@ class Trial:
         ]
 
     def run(
-        self, name: str, reader: Reader, comm: Comm, peers: Comm, trainer: Trainer, at_epoch: Callable[[int], None]
+        self,
+        name: str,
+        reader: Reader,
+        comm: Comm,
+        peers: Comm,
+        trainer: Trainer,
+        at_epoch: Callable[[int], None],
+        begun: Callable[[TrialTimes], None],
     ) -> TrialTimes:
         """Run the trial of a reader of this name. `at_epoch(epoch)` is called at the start of every epoch.
 
-        peers: the ranks of this rank's model.
+        peers: the ranks of this rank's model. begun: gets what is measured, before the clock starts.
         """
         job, plan = self._job, self.ids(comm.rank)
         log = StepLog.empty(sum(map(len, plan)), job.batch, epochs=len(plan))
@@ -244,6 +251,7 @@ class Trial:
         segments = [[epoch] for epoch in range(job.epochs)] if job.cache == "cold-epochs" else [list(range(job.epochs))]
         starts = []
         trainer.begin(name, self._number, times.seed)
+        begun(times)
         with self._recording() as trace:
             for segment in segments:
                 times.residency.append(self._site.prepare_cache(comm, job.cache))
