@@ -56,9 +56,7 @@ class Command:
         try:
             status = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
-            raise EnvironmentFailure(
-                f"{self} was not over after {seconds:g} s. Its output is in {self.log}."
-            ) from None
+            raise EnvironmentFailure(f"{self} was not over after {seconds:g} s. Its output is in {self.log}.") from None
         if status:
             raise EnvironmentFailure(f"{self} ended with status {status}. {self.log} ends:\n{self.last_lines()}")
         return status

@@ -61,12 +61,12 @@ def outputs(labels: Numbers, scores: Numbers) -> Figure:
 
 def histories(of_ranks: Sequence[Mapping[str, Sequence[float]]]) -> Figure:
     """Loss and accuracy by epoch, of each rank's own samples, and of all ranks' validation samples."""
-    return pair({f"rank {rank}": history for rank, history in enumerate(of_ranks)}, ("loss", "acc"), ("val_loss", "val_acc"))
+    return pair(
+        {f"rank {rank}": history for rank, history in enumerate(of_ranks)}, ("loss", "acc"), ("val_loss", "val_acc")
+    )
 
 
-def pair(
-    named: Mapping[str, Mapping[str, Sequence[float]]], solid: tuple[str, str], dashed: tuple[str, str]
-) -> Figure:
+def pair(named: Mapping[str, Mapping[str, Sequence[float]]], solid: tuple[str, str], dashed: tuple[str, str]) -> Figure:
     """Two panels, losses and accuracies by epoch: one colour for each history, a solid and a dashed line."""
     lines = [
         {

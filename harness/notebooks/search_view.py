@@ -2,7 +2,7 @@
 
 import html
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dlio_bench.errors import BenchError
@@ -19,14 +19,13 @@ def table(lines: Sequence[Mapping[str, Any]]) -> str:
     """The rows of a search as an HTML table; every text is escaped."""
     if not lines:
         return "<p>no trial yet</p>"
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in lines[0])
-    body = "".join(
-        f"<tr{' style="color:#b03a48"' if str(line['state']).startswith(GRAVE) else ''}>"
-        + "".join(f"<td>{html.escape(_cell(value))}</td>" for value in line.values())
-        + "</tr>"
-        for line in lines
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    head = _row("th", lines[0], "")
+    return f"<table>{head}{''.join(_row('td', line.values(), str(line['state'])) for line in lines)}</table>"
+
+
+def _row(tag: str, cells: Iterable[Any], state: str) -> str:
+    style = ' style="color:#b03a48"' if state.startswith(GRAVE) else ""
+    return f"<tr{style}>" + "".join(f"<{tag}>{html.escape(_cell(cell))}</{tag}>" for cell in cells) + "</tr>"
 
 
 def _cell(value: Any) -> str:
@@ -90,9 +89,7 @@ class SearchView:
                         line = {"color": COLOURS[trial.number % len(COLOURS)]}
                         shown = column == 1
                         label = f"trial {trial.number}"
-                        self._figure.add_scatter(
-                            x=[], y=[], name=label, line=line, showlegend=shown, row=1, col=column
-                        )
+                        self._figure.add_scatter(x=[], y=[], name=label, line=line, showlegend=shown, row=1, col=column)
                     values = trial.history.get(name, [])
                     self._figure.data[at].x, self._figure.data[at].y = list(range(1, len(values) + 1)), values
 

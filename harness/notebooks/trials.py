@@ -36,9 +36,9 @@ class Settings:
 
 
 def train(settings: Settings, number: int, chosen: Mapping[str, Any]) -> History:
-    """Train one network; its history, shorter if the trial was asked to stop, by name. Diverged where the loss is no number.
+    """Train one network; its history, which is shorter if the trial was asked to stop.
 
-    The weights of the epoch with the best `val_acc` stay in the folder.
+    Diverged where the loss is no number. The weights of the epoch with the best `val_acc` stay in the folder.
     """
     from ipyparallel.engine.datapub import publish_data
 
