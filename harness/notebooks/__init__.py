@@ -1,0 +1,1 @@
+"""What the cells of docs/notebooks call: engines, training, search, live views, studies of readers."""

@@ -1,0 +1,68 @@
+"""A study of readers in a notebook: results as tables, by the export to pandas, and figures of them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dlio_bench.harness.notebooks.figures import Figure, layout
+from dlio_bench.reports.drawing import plain
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def tables(folder: Path) -> "dict[str, pd.DataFrame]":
+    """The tables of `dlio-bench export --to pandas`, by name: trials, metrics, steps. DataError, UsageError."""
+    from dlio_bench.reports.collection import load_all
+    from dlio_bench.reports.export.frames import TABLES
+
+    pairs = load_all([folder])
+    return {name: table(pairs) for name, table in TABLES.items()}
+
+
+def metric(metrics: "pd.DataFrame", name: str) -> "pd.DataFrame":
+    """A row for each result that has the metric: reader, nodes, value, ci_low, ci_high, unit."""
+    rows = metrics[metrics["metric"] == name]
+    return rows[["result", "reader", "nodes", "value", "ci_low", "ci_high", "unit", "marks"]].reset_index(drop=True)
+
+
+def bars(metrics: "pd.DataFrame", name: str, title: str) -> Figure:
+    """A bar for each reader and node count, with its 95 % interval where the result has one."""
+    rows = metric(metrics, name)
+    unit = plain(str(rows["unit"].iloc[0])) if len(rows) else ""
+    above, below = rows["ci_high"] - rows["value"], rows["value"] - rows["ci_low"]
+    bar = {
+        "type": "bar",
+        "x": [f"{plain(reader)}, {nodes} nodes" for reader, nodes in zip(rows["reader"], rows["nodes"], strict=True)],
+        "y": rows["value"].tolist(),
+        "error_y": {
+            "type": "data",
+            "symmetric": False,
+            "array": above.fillna(0).tolist(),
+            "arrayminus": below.fillna(0).tolist(),
+        },
+    }
+    return {"data": [bar], "layout": layout(f"{title} ({unit})", "", _marks(rows["marks"]))}
+
+
+def stall_by_step(steps: "pd.DataFrame") -> Figure:
+    """Seconds that the slowest rank waited for data in each step, median over the measured trials: a line a result."""
+    measured = steps[~steps["warmup"]]
+    slowest = measured.groupby(["result", "trial", "step"])["stall_seconds"].max()
+    medians = slowest.groupby(level=["result", "step"]).median()
+    lines = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": plain(str(result)),
+            "x": part.index.get_level_values("step").tolist(),
+            "y": part.tolist(),
+        }
+        for result, part in medians.groupby(level="result")
+    ]
+    return {"data": lines, "layout": layout("stall of the slowest rank (s)", "step")}
+
+
+def _marks(marks: Sequence[str]) -> str:
+    """All marks of some results: what does not measure says so in its figure too."""
+    return ", ".join(sorted({mark for each in marks for mark in str(each).split("; ") if mark}))
