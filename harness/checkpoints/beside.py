@@ -70,6 +70,11 @@ class BesideTrainer:
         """See Trainer."""
         return self._trainer.meets
 
+    @property
+    def loss(self) -> float | None:
+        """See Trainer."""
+        return self._trainer.loss
+
     def begin(self, reader: str, trial: int, seed: int) -> None:
         """See Trainer."""
         self._trainer.begin(reader, trial, seed)

@@ -49,13 +49,7 @@ def require_readers(options: Options, workload: Workload, rows: Sequence[Policy]
             f"--cache cold-epochs empties caches before each epoch, but '{staged[0]}' keeps its copies over epochs. "
             "Use --cache cold."
         )
-    if options.io == DIRECT:
-        _require_direct(options, rows)
-    url = None if options.data is None else store_of(options.data)
-    if url is not None:
-        _require_ranges(options, rows, url)
-    if options.shard == PIPELINE:
-        _require_pipeline(options, workload, rows)
+    _require_parts(options, workload, rows)
     pfs = options.emulate_pfs
     if pfs is not None and options.cache == "warm" and not pfs.cache_bytes:
         raise UsageError(
@@ -99,6 +93,17 @@ def _require_pipeline(options: Options, workload: Workload, rows: Sequence[Polic
                 f"{flag} needs whole samples, and with --shard pipeline no rank has both samples and labels. Leave one "
                 "out; --shard job goes with both."
             )
+
+
+def _require_parts(options: Options, workload: Workload, rows: Sequence[Policy]) -> None:
+    """UsageError for ways to read the files' bytes that a reader does not know."""
+    if options.io == DIRECT:
+        _require_direct(options, rows)
+    url = None if options.data is None else store_of(options.data)
+    if url is not None:
+        _require_ranges(options, rows, url)
+    if options.shard == PIPELINE:
+        _require_pipeline(options, workload, rows)
 
 
 def _require_direct(options: Options, rows: Sequence[Policy]) -> None:

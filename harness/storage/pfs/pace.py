@@ -71,4 +71,4 @@ def opened(spec: PfsSpec, node: str, shared: str) -> Iterator[Pace]:
         buckets = [SharedBucket(Path(node), spec.per_node), SharedBucket(Path(shared), spec.bandwidth)]
         for bucket in buckets:
             stack.callback(bucket.close)
-        yield Pace(spec, *buckets)
+        yield Pace(spec, buckets[0], buckets[1])
