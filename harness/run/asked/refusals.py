@@ -49,7 +49,7 @@ def require_readers(options: Options, workload: Workload, rows: Sequence[Policy]
             f"--cache cold-epochs empties caches before each epoch, but '{staged[0]}' keeps its copies over epochs. "
             "Use --cache cold."
         )
-    _require_parts(options, workload, rows)
+    _require_access(options, workload, rows)
     pfs = options.emulate_pfs
     if pfs is not None and options.cache == "warm" and not pfs.cache_bytes:
         raise UsageError(
@@ -69,7 +69,8 @@ def require_readers(options: Options, workload: Workload, rows: Sequence[Policy]
         require_torch(needing[0])
     if needing := [row.name for row in rows if row.delivery == WEBDATASET]:
         require_webdataset(needing[0])
-    if pfs is not None and url is None and (reason := available()):
+    in_store = options.data is not None and store_of(options.data) is not None
+    if pfs is not None and not in_store and (reason := available()):
         raise EnvironmentFailure(f"A parallel file system cannot be emulated here. {reason}")
 
 
@@ -95,7 +96,7 @@ def _require_pipeline(options: Options, workload: Workload, rows: Sequence[Polic
             )
 
 
-def _require_parts(options: Options, workload: Workload, rows: Sequence[Policy]) -> None:
+def _require_access(options: Options, workload: Workload, rows: Sequence[Policy]) -> None:
     """UsageError for ways to read the files' bytes that a reader does not know."""
     if options.io == DIRECT:
         _require_direct(options, rows)
