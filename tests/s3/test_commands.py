@@ -76,8 +76,8 @@ def test_a_dataset_is_made_read_by_two_nodes_and_verified(dlio: Dlio, place: str
     assert f"ranges of objects in {place}" in " ".join(shown.split())
 
     assert "every byte is as it was written" in dlio("verify", place).stdout
-    again = result(dlio("run", "--from", "out", "--out", "again", "--json"))
-    assert [each["dataset"]["digest"] for each in again] == [each["dataset"]["digest"] for each in results]
+    again = dlio("run", "--from", "out", "--dry-run").stdout
+    assert f"{place}, an object store" in " ".join(again.split())
 
 
 def test_an_upload_that_did_not_end_is_never_taken_for_whole(dlio: Dlio, place: str, store: Proxy) -> None:
