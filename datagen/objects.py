@@ -97,7 +97,7 @@ class Store:
         def get() -> memoryview:
             with nullcontext() if self.pace is None else self.pace(length):
                 content = memoryview(obstore.get_range(self._store, name, start=offset, length=length))
-            _count(len(content))
+            _count(delivered=len(content))
             if len(content) != length:
                 size = obstore.head(self._store, name)["size"]
                 raise TooShortError(size) if size < offset + length else LostPartError(len(content), length)
@@ -174,6 +174,7 @@ class Store:
             if cost is not None:
                 cost.requests += 1
                 cost.retries += attempt > 1
+                _count(retries=attempt > 1)
             try:
                 return ask()
             except Exception as error:  # noqa: BLE001 - obstore's errors share no class
@@ -202,15 +203,20 @@ def open_store(url: str) -> Store:
     return Store(url)
 
 
-_delivered, _counting = 0, threading.Lock()
+_counts, _counting = {"delivered": 0, "retries": 0}, threading.Lock()  # of this process, as the kernel's own are
 
 
-def _count(size: int) -> None:
-    global _delivered  # noqa: PLW0603 - of the process, as the kernel's own counters are
+def _count(**more: int) -> None:
     with _counting:
-        _delivered += size
+        for name, count in more.items():
+            _counts[name] += count
 
 
 def delivered_bytes() -> int:
     """Bytes of ranges that object stores have delivered to this process so far."""
-    return _delivered
+    return _counts["delivered"]
+
+
+def repeated_requests() -> int:
+    """Requests for ranges that this process has made again after a failure so far."""
+    return _counts["retries"]

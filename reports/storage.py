@@ -27,9 +27,9 @@ METADATA_NOTE = (
     "network may answer the first open of a file more slowly. Creates are slower on ext4 for some "
     "minutes after many files were removed."
 )
+OBJECTS_NOTE = "A rank looks at one object after the other, so that a rate is the inverse of a request's latency."
 
-
-Pattern = Literal["sequential", "random"]
+Pattern = Literal["sequential", "random", "range"]
 Rate = Annotated[float, Meta(gt=0)]  # bytes, or operations, a second
 
 
@@ -53,10 +53,13 @@ class ReadTrial(Struct, frozen=True, kw_only=True):
     attestable: bool
     memory_backed: bool
     note: str | None
+    retries: Amount = 0
 
 
 class Best(Struct, frozen=True, kw_only=True):
-    """Read rates with this number of ranks on all hosts together, and of threads per rank."""
+    """Read rates with this number of ranks on all hosts together, and of threads per rank. request_bytes: of ranges of
+    objects at random places; samples and whole files have their own sizes.
+    """
 
     pattern: Pattern
     hosts: Some = 1
@@ -66,6 +69,7 @@ class Best(Struct, frozen=True, kw_only=True):
     min: Rate
     max: Rate
     noisy: bool
+    request_bytes: Some | None = None
 
 
 class ReadRow(Best, frozen=True, kw_only=True):
@@ -79,7 +83,7 @@ class ReadRow(Best, frozen=True, kw_only=True):
 class MetadataRow(Struct, frozen=True, kw_only=True):
     """Rates of an operation on files."""
 
-    operation: Literal["open+fstat+close", "create", "unlink"]
+    operation: Literal["open+fstat+close", "create", "unlink", "head"]
     hosts: Some = 1
     ranks: Some
     median: Rate
@@ -144,7 +148,10 @@ def complete(draft: Mapping[str, Any]) -> Document:
         **draft,
         "marks": marks,
         "reads": reads,
-        "metadata": {"note": METADATA_NOTE, "rates": rates},
+        "metadata": {
+            "note": OBJECTS_NOTE if any(row["operation"] == "head" for row in rates) else METADATA_NOTE,
+            "rates": rates,
+        },
         "ceiling": {key: best[key] for key in Best.__struct_fields__ if key in best},
     }
     return convert(document, Document)
@@ -216,7 +223,7 @@ def _lines(document: Document) -> Iterator[str]:
     yield from _wrapped(document.metadata.note, indent=2)
     yield ""
     best = document.ceiling
-    reads = f"random {size}" if best.pattern == "random" else "sequential"
+    reads = f"random {size}" if best.pattern == "random" else _pattern(best)
     where = f" on {best.hosts} hosts" if best.hosts > 1 else ""
     yield (
         f"ceiling {format_bytes(best.median)}/s: {reads}, {plural(best.ranks, 'rank')}{where} x "
@@ -229,7 +236,15 @@ def _shown_row(row: ReadRow, several: bool) -> str:
     rates = [f"{format_bytes(getattr(row, key))}/s" for key in ("median", "min", "max")]
     device = "-" if row.device_bytes is None else format_bytes(row.device_bytes)
     spread = format_share(row.spread) + ("*" if row.noisy else "")
-    return _columns(several, row.pattern, str(row.hosts), str(row.ranks), str(row.threads), rates, spread, device)
+    return _columns(several, _pattern(row), str(row.hosts), str(row.ranks), str(row.threads), rates, spread, device)
+
+
+def _pattern(row: Best) -> str:
+    """Of a read: its name; of ranges of objects their size, in powers of two as they are asked for."""
+    if row.request_bytes is None:
+        return row.pattern
+    size = row.request_bytes
+    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
 
 
 def _columns(

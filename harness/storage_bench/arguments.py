@@ -13,6 +13,7 @@ examples:
   dlio-bench storage /scratch --sample-size 16MB --size 20GB --threads 1,4,16 --ranks 4
   dlio-bench storage --data /scratch/cdb --out ceiling.json
   dlio-bench storage /scratch --io direct
+  dlio-bench storage --data s3://bucket/cdb --threads 1,8,32
   dlio-bench storage /scratch --nodes 4 --ranks 4,16
 """
 
@@ -31,7 +32,7 @@ def add_storage(commands: Commands) -> None:
         type=Path,
         metavar="DIR",
         nargs="?",
-        help="folder on the storage; test files are made and removed in it",
+        help="folder on the storage, or s3://bucket/prefix; test files are made and removed in it",
     )
     what = parser.add_argument_group("what is read")
     what.add_argument("--workload", metavar="WORKLOAD", help="make files like those of this workload (default cdb)")
@@ -39,7 +40,10 @@ def add_storage(commands: Commands) -> None:
         "--sample-size", type=parse_bytes, metavar="SIZE", help="read samples of this size instead, for example 16MB"
     )
     what.add_argument(
-        "--data", type=Path, metavar="DATASET_DIR", help="read the files of this dataset instead of making any"
+        "--data",
+        type=Path,
+        metavar="DATASET_DIR",
+        help="read the files of this dataset, a folder or s3://bucket/prefix, instead of making any",
     )
     what.add_argument(
         "--size",

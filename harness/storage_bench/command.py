@@ -4,13 +4,14 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dlio_bench import __version__
 from dlio_bench.benchmarks.layouts import layout_of
+from dlio_bench.datagen import objects
 from dlio_bench.datagen.dataset import missing_or_resized, open_dataset
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.free_space import free_bytes
@@ -20,17 +21,19 @@ from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.environment import timestamp
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import Launch, plan
-from dlio_bench.harness.ground.folders import require_file, work_folder
+from dlio_bench.harness.ground.folders import cache_folder, require_file, work_folder
 from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.memory import memory
 from dlio_bench.harness.machine.mounts import described_mount
 from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.storage.direct import DIRECT, IO_MODES, alignment_of, require_folder
-from dlio_bench.harness.storage_bench import sizing
+from dlio_bench.harness.storage.mirror import mirrored
+from dlio_bench.harness.storage.object_reads import require_ranges
+from dlio_bench.harness.storage_bench import in_objects, sizing
 from dlio_bench.harness.storage_bench.attestation import attestation
 from dlio_bench.harness.storage_bench.folder import EMPTY, claimed, write_files
-from dlio_bench.harness.storage_bench.job import CACHE_MODES, Job, save
+from dlio_bench.harness.storage_bench.job import CACHE_MODES, COLD, Job, save
 from dlio_bench.harness.storage_bench.plan import Files, samples_in
 from dlio_bench.harness.storage_bench.rank import measure
 from dlio_bench.harness.storage_bench.reading import REQUEST
@@ -89,8 +92,12 @@ def storage(options: Options) -> int:
         print(f"scale  {told} of {given}", file=sys.stderr)
     progress = Progress()
     seed = int.from_bytes(os.urandom(4), "little")  # new bytes each time: nothing below may know them already
-    with _meeting_place(options, given) as place:
+    url = None if options.folder is None else objects.url_of(options.folder)
+    with _meeting_place(options, given) as place, ExitStack() as stack:
         files = _dataset_files(options, scales) if options.data else _test_files(options, scales, place, seed, progress)
+        if url is not None and options.data is None:
+            progress.show(f"uploading test objects to {url}")
+            files = stack.enter_context(in_objects.uploaded(url, files))
         _require_memory(options, scales, files)
         measured = [_measure(options, scale, files, place, seed, progress) for scale in scales]
     progress.done()
@@ -106,7 +113,10 @@ def _require(options: Options) -> None:
     """UsageError for what is out of range, not there or does not fit together."""
     if options.folder is None and options.data is None:
         raise UsageError("Name a folder on the storage to be measured, or an existing dataset with --data.")
-    if options.folder is not None and not options.folder.is_dir():
+    places = [place for place in (options.folder, options.data) if place is not None]
+    if stored := [url for place in places if (url := objects.url_of(place))]:
+        _require_ranges(options, stored[0])
+    elif options.folder is not None and not options.folder.is_dir():
         what = "is not a folder" if options.folder.exists() else "does not exist"
         raise UsageError(f"{options.folder} {what}. Name a folder on the storage to be measured.")
     sources = {"--workload": options.workload, "--sample-size": options.sample_size, "--data": options.data}
@@ -117,11 +127,19 @@ def _require(options: Options) -> None:
         raise unknown("--cache", options.cache, CACHE_MODES)
     if options.io not in IO_MODES:
         raise unknown("--io", options.io, IO_MODES)
-    if options.io == DIRECT and options.folder is not None:
+    if options.io == DIRECT and options.folder is not None and not stored:
         require_folder(options.folder)
     require_at_least(1, trials=options.trials, size=options.size, nodes=options.nodes)
     if options.out is not None:
         require_file(options.out)
+
+
+def _require_ranges(options: Options, url: str) -> None:
+    """UsageError for what an object store does not have."""
+    if options.io == DIRECT or options.cache != COLD:
+        flag = f"--io {options.io}" if options.io == DIRECT else f"--cache {options.cache}"
+        raise UsageError(f"{flag}: {url} is in an object store, of which this machine has no page cache. Leave it out.")
+    objects.open_store(url)
 
 
 def scales_of(ranks: tuple[int, ...] | None, nodes: int | None, given: Allocation | None) -> list[Scale]:
@@ -157,7 +175,7 @@ def _meeting_place(options: Options, given: Allocation | None) -> Iterator[Path]
 
     Nodes that were given meet in the folder in which the command starts, as each has a temporary folder of its own.
     """
-    if options.folder is not None:
+    if options.folder is not None and objects.url_of(options.folder) is None:
         with claimed(options.folder) as place:
             yield place
     else:
@@ -181,7 +199,8 @@ def _test_files(options: Options, scales: Sequence[Scale], place: Path, seed: in
 def _dataset_files(options: Options, scales: Sequence[Scale]) -> Files:
     """The first training files of a dataset, as many as are enough or as --size allows (at least one)."""
     assert options.data is not None
-    dataset = open_dataset(options.data)
+    url = objects.url_of(options.data)
+    dataset = open_dataset(options.data if url is None else mirrored(url, cache_folder()))
     layout_of(dataset)
     if bad := missing_or_resized(dataset):
         raise DataError(
@@ -202,14 +221,17 @@ def _dataset_files(options: Options, scales: Sequence[Scale]) -> Files:
         )
     if options.io == DIRECT:
         alignment_of(dataset)
-    paths = tuple(str(dataset.path(number).absolute()) for number in range(count))
+    paths = tuple(str(Path(dataset.name(number)).absolute()) for number in range(count))
+    if dataset.store is not None:
+        require_ranges(dataset)
+        paths = tuple(dataset.name(number) for number in range(count))
     return Files(paths, tuple(entry.bytes for entry in entries[:count]), samples)
 
 
 def _require_memory(options: Options, scales: Sequence[Scale], files: Files) -> None:
     """UsageError where the buffers of a node's readers would not fit into the memory of this one."""
     readers = max(scale.ranks // scale.nodes for scale in scales) * max(options.threads)
-    size = max(REQUEST, int(files.samples[:, 2].max()))
+    size = max(REQUEST, int(files.samples[:, 2].max()))  # ranges of objects are no larger than that
     needed, available = readers * size, memory().available
     if needed > available:
         raise UsageError(
@@ -223,7 +245,7 @@ def _measure(
 ) -> dict[str, Any]:
     """What `rank.measure` finds with so many ranks."""
     creates_in = None
-    if options.data is None:
+    if options.data is None and not in_objects.are_objects(files.paths):
         (place / EMPTY).mkdir(exist_ok=True)
         creates_in = str(place / EMPTY)
     job = Job(scale.ranks, options.threads, options.trials, options.cache, seed, creates_in, code_digest(), options.io)
@@ -243,15 +265,17 @@ def _measure(
 
 def _draft(options: Options, files: Files, seed: int, measured: list[dict[str, Any]]) -> dict[str, Any]:
     """What was asked for and measured; `reports.storage.complete` makes the document of it."""
-    folder = (options.data or options.folder or Path()).absolute()
+    given = options.data or options.folder or Path()
+    url = objects.url_of(given)
+    folder = url or str(given.absolute())
     reads = [row for document in measured for row in document["reads"]]
     trials = [trial for row in reads for trial in row["trials"]]
     return {
         "schema": report.SCHEMA,
         "created": timestamp(),
         "version": __version__,
-        "folder": str(folder),
-        "mount": described_mount(folder),
+        "folder": folder,
+        "mount": described_mount(given.absolute()) if url is None else in_objects.described(url),
         "hosts": sorted({host for document in measured for host in document["hosts"]}),
         "workload": None if options.data or options.sample_size else options.workload or DEFAULT_WORKLOAD,
         "made": options.data is None,
@@ -262,7 +286,7 @@ def _draft(options: Options, files: Files, seed: int, measured: list[dict[str, A
         "sample_bytes": files.sample_bytes,
         "cache": options.cache,
         "io": options.io,
-        "attestation": attestation(options.cache, trials, direct=options.io == DIRECT),
+        "attestation": attestation(options.cache, trials, direct=options.io == DIRECT, stored=url is not None),
         "trials": options.trials,
         "reads": reads,
         "metadata": [row for document in measured for row in document["metadata"]],

@@ -13,14 +13,20 @@ from itertools import count, cycle, islice
 from pathlib import Path
 
 from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.storage_bench import in_objects
 
-OPEN, CREATE, UNLINK = "open+fstat+close", "create", "unlink"
+OPEN, CREATE, UNLINK, HEAD = "open+fstat+close", "create", "unlink", "head"
 OPERATIONS, SECONDS = 1000, 1.0  # of a rank and trial: whichever comes first
 
 
 def opens(comm: Comm, paths: tuple[str, ...]) -> float:
     """Existing files opened, looked at and closed a second, by all ranks together. OSError."""
     return _rate(comm, _open, islice(cycle(paths), comm.rank, None))
+
+
+def heads(comm: Comm, paths: tuple[str, ...]) -> float:
+    """Objects looked at a second, by all ranks together, one after the other on each. BenchError."""
+    return _rate(comm, in_objects.look_at, islice(cycle(paths), comm.rank, None))
 
 
 def creates(comm: Comm, folder: Path, trial: int) -> tuple[float, list[str]]:

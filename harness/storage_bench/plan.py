@@ -12,7 +12,7 @@ from dlio_bench.harness.storage_bench.sizing import Shape
 
 Reads = npt.NDArray[np.int64]
 
-SEQUENTIAL, RANDOM = "sequential", "random"
+SEQUENTIAL, RANDOM, RANGE = "sequential", "random", "range"
 PATTERNS = (SEQUENTIAL, RANDOM)
 
 

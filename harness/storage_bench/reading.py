@@ -11,6 +11,7 @@ import numpy as np
 from dlio_bench.errors import EnvironmentFailure, remedy
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.storage.direct import Alignment, aligned
+from dlio_bench.harness.storage_bench import in_objects
 from dlio_bench.harness.storage_bench.plan import Reads
 
 REQUEST = 8 << 20  # bytes of a request of a sequential reader
@@ -39,7 +40,8 @@ def timed(
 ) -> float:
     """Seconds in which all ranks have read their `work`, one thread for each (reads, buffer).
 
-    With `alignment` reads are direct, and bring whole blocks; `request` is a multiple of these.
+    With `alignment` reads are direct, and bring whole blocks; `request` is a multiple of these. `paths` may be URLs of
+    objects.
 
     t0 - barrier - reads - barrier - t3: the least t3 - t0 over the ranks is the job's time under any clock offset
     (McCalpin 2019). Opening and closing is inside the clock. EnvironmentFailure when a file cannot be read.
@@ -56,7 +58,10 @@ def timed(
     def task(reads: list[list[int]], buffer: memoryview) -> None:
         go.wait()
         try:
-            _read(reads, buffer, paths, request, keep, stop.is_set, alignment)
+            if in_objects.are_objects(paths):
+                in_objects.read(reads, buffer, paths, request, stop.is_set)
+            else:
+                _read(reads, buffer, paths, request, keep, stop.is_set, alignment)
         except BaseException as error:  # noqa: BLE001 - raised again where the threads are joined
             failures.append(error)
             stop.set()

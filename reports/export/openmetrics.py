@@ -20,6 +20,7 @@ UNITS = {
     "B/s": "bytes_per_second",
     "samples/s": "samples_per_second",
     "samples": "samples",
+    "requests": "requests",
     "share": "ratio",
     "ratio": "ratio",
 }  # of a metric -> of OpenMetrics

@@ -29,7 +29,7 @@ ERRORS = {
 
 @dataclass
 class Fault:
-    """What happens to the next `times` requests for ranges of objects whose names end with `name`.
+    """What happens to the next `times` requests for ranges of objects that have `name` in theirs.
 
     kind: a key of ERRORS; 'lost': the connection ends in mid-body; 'short': a body that is shorter than asked for, and
     says so; 'flipped': a bit of the middle byte is another.
@@ -65,7 +65,7 @@ class Proxy:
                 return None
             self.ranges += 1
             for fault in self.faults:
-                if fault.times > 0 and path.endswith(fault.name):
+                if fault.times > 0 and fault.name in path:
                     fault.times -= 1
                     self.failed += 1
                     return fault.kind

@@ -127,6 +127,10 @@ class TestOnDemand(ObjectContract):
         assert tally.of(0).requests <= apart
         assert tally.of(0).bytes_requested == stored.sum()
 
+
+class TestAhead(ObjectContract):
+    policy = "double-buffer"
+
     @pytest.mark.parametrize(
         ("kind", "error", "said"),
         [
@@ -153,10 +157,6 @@ class TestOnDemand(ObjectContract):
         assert not any(secret in text for secret in (SECRET_ID, SECRET_KEY))
         assert "\n" not in text
         assert proxy.ranges == (5 if "attempts" in said else 1)
-
-
-class TestAhead(ObjectContract):
-    policy = "double-buffer"
 
 
 class TestStaged(ObjectContract, StagedContract):

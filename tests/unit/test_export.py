@@ -208,7 +208,9 @@ def test_openmetrics_has_the_metrics_of_each_result(saved: Any, exported: Any) -
     assert "NaN" not in text
     for name, kinds in families(text).items():
         assert kinds in (["TYPE", "UNIT", "HELP"], ["TYPE", "HELP"])
-        assert kinds == ["TYPE", "HELP"] or name.endswith(("_seconds", "_bytes", "_per_second", "_ratio", "_samples"))
+        assert kinds == ["TYPE", "HELP"] or name.endswith(
+            ("_seconds", "_bytes", "_per_second", "_ratio", "_samples", "_requests")
+        )
 
 
 def families(text: str) -> dict[str, list[str]]:

@@ -125,6 +125,10 @@ def test_mpi4py_has_one_file() -> None:
     assert importers("mpi4py") == {"harness/cluster/mpi.py"}
 
 
+def test_obstore_has_one_file() -> None:
+    assert importers("obstore") == {"datagen/objects.py"}
+
+
 def test_adios2_has_one_file() -> None:
     assert [path.name for path in FILES if 'find_spec("adios2")' in path.read_text()] == ["adios.py"]
     assert not importers("adios2")

@@ -7,7 +7,7 @@ request opens its object anew, so that each takes the latency of an open, and th
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from dlio_bench.harness.machine.temp_folders import temp_folder
@@ -68,7 +68,6 @@ def links(nodes: int) -> Iterator[tuple[tuple[str, ...], str]]:
 def opened(spec: PfsSpec, node: str, shared: str) -> Iterator[Pace]:
     """The pace of a rank of a node, by the files of `links`. EnvironmentFailure where they are gone."""
     with ExitStack() as stack:
-        buckets = [SharedBucket(Path(node), spec.per_node), SharedBucket(Path(shared), spec.bandwidth)]
-        for bucket in buckets:
-            stack.callback(bucket.close)
-        yield Pace(spec, buckets[0], buckets[1])
+        own = stack.enter_context(closing(SharedBucket(Path(node), spec.per_node)))
+        common = stack.enter_context(closing(SharedBucket(Path(shared), spec.bandwidth)))
+        yield Pace(spec, own, common)
