@@ -54,10 +54,9 @@ def changes(
         metrics=[_change(name, old, new) for name in chosen],
         no_value=[name for name in names if name not in CHECKPOINT_METRICS],
     )
-    if no_value := [limit for limit in limits if limit.metric not in CHECKPOINT_METRICS]:
-        raise UsageError(
-            f"--fail-if '{no_value[0].text}': {no_value[0].metric} has no value in a result of checkpoints."
-        )
+    for limit in limits:
+        if limit.metric not in CHECKPOINT_METRICS:
+            raise UsageError(f"--fail-if '{limit.text}': {limit.metric} has no value in a result of checkpoints.")
     outcomes = [outcome(limit, title(pair.after), _change(limit.metric, old, new)) for limit in limits]
     return Changes(pairs=[pair], only_before=[], only_after=[], repeated=[], limits=outcomes)
 
