@@ -79,7 +79,8 @@ def run_compare(options: argparse.Namespace) -> int:
     written = [checkpoint_changes.load(side) for side in paths] if len(paths) == 2 else []
     if any(written):
         chosen = [*CHECKPOINT_METRICS] if options.verbose else asked or [*checkpoint_changes.HEADLINE]
-        document = checkpoint_changes.changes(*written, chosen, limits, label_unequal=options.unequal)
+        old, new = written
+        document = checkpoint_changes.changes(old, new, chosen, limits, label_unequal=options.unequal)
     elif len(paths) == 2:
         before, after = map(load, paths)
         document = changes(before, after, names, limits, label_unequal=options.unequal)
