@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from dlio_bench.errors import UsageError
 from dlio_bench.refusals import did_you_mean
+from dlio_bench.reports.checkpoint_metrics import CHECKPOINT_METRICS
 from dlio_bench.reports.difference import Change
 from dlio_bench.reports.intervals import MIN_TRIALS
 from dlio_bench.reports.metrics import METRICS
@@ -61,8 +62,9 @@ def parse(text: str) -> ChangeLimit:
 
 def known_metric(name: str, where: str) -> str:
     """The name of a metric. Raises UsageError for another name; where: the option and its value."""
-    if name not in METRICS:
+    known = METRICS | CHECKPOINT_METRICS
+    if name not in known:
         raise UsageError(
-            f"{where}: there is no metric '{name}'.{did_you_mean(name, METRICS)} `compare --verbose` shows the names."
+            f"{where}: there is no metric '{name}'.{did_you_mean(name, known)} `compare --verbose` shows the names."
         )
     return name

@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.reports import comparison, statistics
 from dlio_bench.reports.change_limits import ChangeLimit
+from dlio_bench.reports.checkpoint_metrics import CHECKPOINT_METRICS
 from dlio_bench.reports.collection import load_all
 from dlio_bench.reports.difference import Change, change
 from dlio_bench.reports.differing import Differing, differing, unequal
@@ -224,7 +225,7 @@ def metric_changes(before: Measured, after: Measured, names: Sequence[str], *, p
 
 def change_of(name: str, before: Floats, after: Floats, *, paired: bool = False) -> MetricChange:
     """The change of a metric from its values of trials: shares in points, `share_*` by their means."""
-    unit = METRICS[name].unit
+    unit = (METRICS | CHECKPOINT_METRICS)[name].unit
     made = change(before, after, paired=paired, mean=name in SHARES, in_points=unit == SHARE)
     return MetricChange(metric=name, unit=unit, **asdict(made))
 

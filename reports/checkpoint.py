@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench.errors import DataError
-from dlio_bench.reports import checkpoint_metrics
+from dlio_bench.reports import checkpoint_metrics, intervals
 from dlio_bench.reports.checkpoint_types import AWAITED, MOST_WAITED, SCHEMA, Document, checks
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.formatting import plural
@@ -32,7 +32,7 @@ def _marks(document: Document) -> list[str]:
     """What the trials say."""
     waited = checkpoint_metrics.per_trial(document.trials, "checkpoint_waited_share")
     hidden = any(not trial.attestable for trial in document.trials)
-    return [*(["CACHE NOT ATTESTED"] if hidden else []), *([AWAITED] if waited.max() > MOST_WAITED else [])]
+    return [*(["CACHE NOT ATTESTED"] if hidden else []), *([AWAITED] if intervals.centre(waited) > MOST_WAITED else [])]
 
 
 def save(document: Document, folder: Path) -> Path:

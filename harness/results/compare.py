@@ -64,8 +64,9 @@ def add_compare(commands: Commands) -> None:
 
 def run_compare(options: argparse.Namespace) -> int:
     """Print changes, or a history. Returns 1 when a limit is missed."""
-    from dlio_bench.reports import change_limits, changes_text
+    from dlio_bench.reports import change_limits, changes_text, checkpoint_changes
     from dlio_bench.reports.changes import HEADLINE, Changes, changes, load
+    from dlio_bench.reports.checkpoint_metrics import CHECKPOINT_METRICS
     from dlio_bench.reports.metrics import METRICS
     from dlio_bench.reports.trend import Trend, trend
     from dlio_bench.reports.typed import to_json
@@ -75,7 +76,12 @@ def run_compare(options: argparse.Namespace) -> int:
     names = [*METRICS] if options.verbose else asked or [*HEADLINE]
     paths = [_paths(text) for text in options.results]
     document: Changes | Trend
-    if len(paths) == 2:
+    written = [checkpoint_changes.load(side) for side in paths] if len(paths) == 2 else []
+    if any(written):
+        chosen = [*CHECKPOINT_METRICS] if options.verbose else asked or [*checkpoint_changes.HEADLINE]
+        old, new = written
+        document = checkpoint_changes.changes(old, new, chosen, limits, label_unequal=options.unequal)
+    elif len(paths) == 2:
         before, after = map(load, paths)
         document = changes(before, after, names, limits, label_unequal=options.unequal)
     else:

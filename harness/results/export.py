@@ -2,13 +2,19 @@
 
 import argparse
 import json
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.ground.arguments import Commands
 from dlio_bench.harness.ground.folders import require_file
 from dlio_bench.harness.results.arguments import add_results
+from dlio_bench.refusals import one_of
+
+if TYPE_CHECKING:
+    from dlio_bench.reports.checkpoint_types import Document
 
 FORMATS = ("csv", "pandas", "pytest-benchmark", "junit", "openmetrics")
 SUFFIXES = {"pandas": "json", "pytest-benchmark": "json", "junit": "xml", "openmetrics": "prom"}
@@ -62,13 +68,14 @@ def run_export(options: argparse.Namespace) -> int:
     elif options.json:
         raise UsageError("--json tells what --out wrote, and the export itself goes to the standard output. Add --out.")
 
-    from dlio_bench.reports.collection import load_all
+    from dlio_bench.reports.collection import has_runs, load_all, of_checkpoints
     from dlio_bench.reports.export import frames, junit, openmetrics, pytest_benchmark
-    from dlio_bench.reports.files import write_whole
 
+    table = options.table or TABLES[0]
+    if written := [] if any(map(has_runs, options.results)) else [*of_checkpoints(options.results).values()]:
+        return _save(options, _of_checkpoints(written, options.to, table), [document.digest for document in written])
     pairs = load_all(options.results)
     results = [result for result, _ in pairs]
-    table = options.table or TABLES[0]
     render = {
         "csv": partial(frames.as_csv, pairs, table),
         "pandas": partial(frames.as_json_table, pairs, table),
@@ -76,12 +83,34 @@ def run_export(options: argparse.Namespace) -> int:
         "junit": partial(junit.render, results),
         "openmetrics": partial(openmetrics.render, results),
     }[options.to]
-    text = render()
+    return _save(options, render(), [result.digest for result in results])
+
+
+def _of_checkpoints(written: "Sequence[Document]", to: str, table: str) -> str:
+    """Results of checkpoints in a format. UsageError for a table that they do not have."""
+    from dlio_bench.reports.export import checkpoints, frames
+
+    tables = {"trials": checkpoints.trials, "metrics": checkpoints.metrics}
+    if to in ("csv", "pandas"):
+        if table not in tables:
+            raise UsageError(f"--table {table}: checkpoints have no steps. Use --table {one_of([*tables])}.")
+        return {"csv": frames.csv, "pandas": frames.json_table}[to](tables[table](written))
+    render = {
+        "pytest-benchmark": checkpoints.pytest_benchmark,
+        "junit": checkpoints.junit,
+        "openmetrics": checkpoints.openmetrics,
+    }
+    return render[to](written)
+
+
+def _save(options: argparse.Namespace, text: str, digests: list[str]) -> int:
+    """Print the text, or write it to the file that the options name."""
+    from dlio_bench.reports.files import write_whole
+
     if options.out is None:
         print(text, end="")
         return 0
     write_whole(options.out, text.encode())
     if options.json:
-        digests = [result.digest for result in results]
         print(json.dumps({"to": options.to, "out": str(options.out), "bytes": len(text.encode()), "results": digests}))
     return 0

@@ -84,12 +84,22 @@ def as_csv(pairs: Pairs, table: str) -> str:
     A spreadsheet takes text that begins with one of `FORMULA` for a formula, and runs it. No text of a real result
     does; in that of an edited one an apostrophe comes first (OWASP, "CSV Injection"). Numbers stay as they are.
     """
-    return _texts(TABLES[table](pairs), _no_formula).to_csv(index=False, lineterminator="\n")
+    return csv(TABLES[table](pairs))
+
+
+def csv(table: pd.DataFrame) -> str:
+    """See `as_csv`."""
+    return _texts(table, _no_formula).to_csv(index=False, lineterminator="\n")
 
 
 def as_json_table(pairs: Pairs, table: str) -> str:
     """A table as JSON Table Schema: `pandas.read_json(path, orient="table")` reads it with the types of its columns."""
-    text = _texts(TABLES[table](pairs), printable).to_json(orient="table", index=False, double_precision=DIGITS)
+    return json_table(TABLES[table](pairs))
+
+
+def json_table(table: pd.DataFrame) -> str:
+    """See `as_json_table`."""
+    text = _texts(table, printable).to_json(orient="table", index=False, double_precision=DIGITS)
     assert text is not None  # it is without a path
     return text + "\n"
 

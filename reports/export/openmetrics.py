@@ -69,7 +69,7 @@ def _info(named: Sequence[tuple[dict[str, str], Result]]) -> Iterator[str]:
             "version": result.version,
             "digest": result.digest,
         }
-        yield _sample(f"{PREFIX}_run_info", labels | described, 1)
+        yield sample(f"{PREFIX}_run_info", labels | described, 1)
 
 
 def _failed_checks(named: Sequence[tuple[dict[str, str], Result]]) -> Iterator[str]:
@@ -77,7 +77,7 @@ def _failed_checks(named: Sequence[tuple[dict[str, str], Result]]) -> Iterator[s
     yield f"# TYPE {name} gauge"
     yield f"# HELP {name} checks that did not hold; above 0 the result is not to be used"
     for labels, result in named:
-        yield _sample(name, labels, failures(result))
+        yield sample(name, labels, failures(result))
 
 
 def _family(metric: str, values: Sequence[tuple[dict[str, str], Metric]]) -> Iterator[str]:
@@ -91,10 +91,10 @@ def _family(metric: str, values: Sequence[tuple[dict[str, str], Metric]]) -> Ite
     yield f"# HELP {name} {_escaped(METRICS[metric].meaning)}"
     for labels, value in known:
         assert value.value is not None
-        yield _sample(name, labels | {"statistic": "mean" if metric in SHARES else "median"}, value.value)
+        yield sample(name, labels | {"statistic": "mean" if metric in SHARES else "median"}, value.value)
         if value.ci is not None:
             for statistic, bound in zip(("ci_low", "ci_high"), value.ci, strict=True):
-                yield _sample(name, labels | {"statistic": statistic}, bound)
+                yield sample(name, labels | {"statistic": statistic}, bound)
 
 
 def _labels(result: Result) -> dict[str, str]:
@@ -112,7 +112,8 @@ def _scale(result: Result) -> str:
     return printable(f"{result.workload.name}, {reader}, {plan.nodes}x{plan.ranks_per_node} ranks")
 
 
-def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
+def sample(name: str, labels: Mapping[str, str], value: float) -> str:
+    """A line: a name, its labels in braces, the value."""
     inner = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
     return f"{name}{{{inner}}} {value!r}"
 

@@ -23,7 +23,7 @@ def test_shares_are_written_every_few_steps_and_the_newest_two_stay(tmp_path: Pa
             trainer.begin("naive", trial, 0)
             for _ in range(11):
                 trainer.save()
-            assert len(list(tmp_path.glob("*/global_epoch1_step*"))) == KEPT
+            assert len(list(tmp_path.glob("*/global_epoch1_step*"))) == 2
             left = trainer.end()
             assert left is not None
             assert left.phases == ("checkpoint",)

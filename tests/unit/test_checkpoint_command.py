@@ -4,13 +4,14 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 from dlio_bench.errors import DataError
 from dlio_bench.harness.cli import main
 from dlio_bench.reports import checkpoint, checkpoint_html, checkpoint_text
-from dlio_bench.reports.checkpoint_metrics import metrics
+from dlio_bench.reports.checkpoint_metrics import CHECKPOINT_METRICS, metrics
 from dlio_bench.reports.checkpoint_types import Document
 from dlio_bench.reports.typed import convert, to_json
 
@@ -132,7 +133,53 @@ def test_show_and_report_tell_it_again_and_trust_no_text(
     page = (tmp_path / checkpoint_html.NAME).read_text()
     assert "<script>alert(1)" not in page
     assert main(["report", str(tmp_path), "--limits", "x.toml"]) == 2
-    assert main(["export", str(tmp_path), "--to", "junit"]) == 2
+
+
+def test_export_has_every_metric_in_every_format(result: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def exported(*words: str) -> str:
+        capsys.readouterr()
+        assert main(["export", str(result), "--to", *words]) == 0
+        return capsys.readouterr().out
+
+    document = checkpoint.load(result)
+    rows = exported("csv").splitlines()
+    assert len(rows) == 1 + len(document.trials)
+    assert {*CHECKPOINT_METRICS} <= {*rows[0].split(",")}
+    table = json.loads(exported("pandas", "--table", "metrics"))["data"]
+    assert {row["metric"]: row["value"] for row in table} == pytest.approx(
+        {name: metric.value for name, metric in document.metrics.items()}
+    )
+    [benchmark] = json.loads(exported("pytest-benchmark"))["benchmarks"]
+    assert benchmark["stats"]["data"] == [trial.seconds for trial in document.trials]
+    assert ElementTree.fromstring(exported("junit")).attrib == {"tests": "3", "failures": "0", "errors": "0"}
+    metrics_text = exported("openmetrics")
+    assert metrics_text.endswith("# EOF\n")
+    assert 'dlio_bench_checkpoint_write_bandwidth_bytes_per_second{workload="hepcnn"' in metrics_text
+    assert main(["export", str(result), "--to", "csv", "--table", "steps"]) == 2
+
+
+def test_compare_tells_what_changed_of_equal_work_alone(
+    result: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def slower(content: dict[str, Any]) -> None:
+        for trial in content["trials"]:
+            for write in trial["writes"]:
+                write["seconds"] *= 4
+
+    old, new = str(result), str(checkpoint.save(altered(result, slower), tmp_path))
+    capsys.readouterr()
+    assert main(["compare", old, new, "--json", "--fail-if", "checkpoint_write_bandwidth<-99%"]) == 0
+    [pair] = json.loads(capsys.readouterr().out)["pairs"]
+    change = {metric["metric"]: metric["change"] for metric in pair["metrics"]}
+    assert change["checkpoint_write_seconds"] == pytest.approx(3)
+    assert change["checkpoint_write_bandwidth"] == pytest.approx(-0.75)
+    assert change["checkpoint_read_seconds"] == 0
+    assert main(["compare", old, new, "--fail-if", "checkpoint_write_mean_rate<-1%"]) == 1
+    assert main(["compare", old, new, "--fail-if", "au<-1%"]) == 2
+    other = str(checkpoint.save(altered(result, lambda content: content.update(fsync=False)), tmp_path))
+    assert main(["compare", old, other]) == 2
+    assert "fsync (True and False)" in capsys.readouterr().err
+    assert main(["compare", old, other, "--unequal"]) == 0
 
 
 def test_a_dry_run_writes_nothing_and_tells_space_and_files(

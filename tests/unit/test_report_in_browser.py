@@ -164,6 +164,19 @@ def test_a_coupled_workflow_fits_every_width_and_tiny_is_red(browser: Browser, t
     assert "no comparison of speed: TINY" in browser.run('document.querySelector(".answer").textContent')
 
 
+def test_checkpoints_fit_every_width(browser: Browser, tmp_path: Path) -> None:
+    words = ["checkpoint", "hepcnn", "--fraction", "1%", "--trials", "2", "--folder", str(tmp_path)]
+    assert main([*words, "--out", str(tmp_path / "out")]) == 0
+    page = tmp_path / "out" / "report.html"
+    for width in (PHONE, 1280):
+        browser.open(page, width=width)
+        assert set(browser.run(DRAWN)) == {"rates", "ranks"}
+        assert browser.run("document.documentElement.scrollWidth") <= width
+        assert browser.run(CROWDED) == []
+        assert browser.complaints == []
+    assert fetched(browser, page) == []
+
+
 def test_every_map_of_a_grid_is_drawn(browser: Browser, tmp_path: Path) -> None:
     words = ["simulate", "--scenario", "S1", "--epochs", "1", "--policy", "shuffled,lbann-preload"]
     assert main([*words, "--vary", "ram=0GB,1GB", "--vary", "nodes=2,4", "--out", str(tmp_path / "out")]) == 0
