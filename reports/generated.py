@@ -49,7 +49,7 @@ def _sentence(made: Generated) -> str:
     each = ", ".join(
         f"{quantity.name} {_statistic(quantity.before)} to {_statistic(quantity.after)}" for quantity in made.quantities
     )
-    return "; ".join(part for part in (f"distances {each}" if each else "", _summary(made)) if part)
+    return "; ".join(part for part in (_summary(made), f"distances {each}" if each else "") if part)
 
 
 def _summary(made: Generated) -> str:

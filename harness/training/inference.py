@@ -12,10 +12,11 @@ from dlio_bench.batches import Batch, Ids
 from dlio_bench.benchmarks import model as models
 from dlio_bench.benchmarks.model import Counts, Model, Sample
 from dlio_bench.benchmarks.tensor_batches import lend
+from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.errors import Diverged
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.training.checkpoint import Found, restore
-from dlio_bench.harness.training.network import Widths, blank, described, memory_errors
+from dlio_bench.harness.training.network import Widths, blank, described, memory_errors, no_keys
 from dlio_bench.harness.training.trainer import NOTHING, Spent
 from dlio_bench.reports import trials
 from dlio_bench.reports.types import Network
@@ -66,7 +67,7 @@ class Inference:
         """Go forward with a blank batch for each (samples, widths), so that no timed step compiles."""
         with memory_errors(self._model):
             for samples, widths in dict.fromkeys(batches):
-                outputs, labels = self._evaluate(blank(samples, widths))
+                outputs, labels = self._evaluate(blank(samples, widths), no_keys(samples))
                 self._model.count(outputs.numpy(), labels.numpy())
 
     def begin(self, reader: str, trial: int, seed: int) -> None:  # noqa: ARG002 - a trainer's
@@ -78,9 +79,9 @@ class Inference:
         if not len(batch.ids):
             return NOTHING
         began = time.perf_counter()
-        lent = lend(batch)
+        lent, key = lend(batch), tensorflow().constant(models.keys(batch.ids, 0))
         converted = time.perf_counter()
-        outputs, labels = self._forward_lent(lent)
+        outputs, labels = self._forward_lent(lent, key)
         self._require_finite(outputs, batch.ids)
         seen = batch.ids < self._training
         for part in (True, False):
@@ -112,9 +113,9 @@ class Inference:
         held_out = [of_rank[False] for of_rank in counts if False in of_rank]
         return Inferred(trials.Inference(self._samples, self._score(every), self._score(held_out)))
 
-    def _forward_lent(self, lent: Sequence[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    def _forward_lent(self, lent: Sequence[Any], *key: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         with memory_errors(self._model):
-            outputs, labels = self._evaluate(lent)
+            outputs, labels = self._evaluate(lent, *key)
             return outputs.numpy(), labels.numpy()
 
     def _require_finite(self, outputs: npt.NDArray[Any], ids: Ids) -> None:

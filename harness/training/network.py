@@ -149,10 +149,10 @@ class NetworkTrainer:
         with memory_errors(self._model):
             for samples, widths in dict.fromkeys(training):
                 for update in self._updates:
-                    _, gradients = update.train(blank(samples, widths), _no_keys(samples))
+                    _, gradients = update.train(blank(samples, widths), no_keys(samples))
                     update.apply(_tensors(self._exchange.reduce(gradients)))
             for samples, widths in dict.fromkeys(validation):
-                outputs, labels = self._evaluate(blank(samples, widths), _no_keys(samples))
+                outputs, labels = self._evaluate(blank(samples, widths), no_keys(samples))
                 self._model.count(outputs.numpy(), labels.numpy())
 
     def begin(self, reader: str, trial: int, seed: int) -> None:
@@ -298,7 +298,8 @@ def blank(samples: int, widths: Widths) -> tuple[Any, ...]:
     return tuple(tensorflow().constant(block) for block in blank)
 
 
-def _no_keys(samples: int) -> Any:
+def no_keys(samples: int) -> Any:
+    """Keys of a blank batch."""
     return tensorflow().zeros((samples, 2), "int64")
 
 

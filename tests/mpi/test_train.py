@@ -96,6 +96,27 @@ def test_a_step_late_in_half_precision_by_mpi(cache: Path, tmp_path: Path) -> No
     assert training["scores"] == []
 
 
+def test_networks_that_learn_from_each_other_on_two_ranks(trained: tuple[Path, str], cache: Path) -> None:
+    folder, _ = trained
+    done = dlio(
+        cache, folder, "run", "hepcnnb", "--tiny", "--data", "data", "--batch", "8", "--nodes", "2", "--steps", "3",
+        "--compute", "train:hepgan", "--exchange", "horovod", "--warmup-trials", "0", "--no-verify",
+        "--checkpoint", "3", "--out", "gan", "--verbose",
+    )  # fmt: skip
+    result, steps = load(folder / "gan" / "prefetch-2x1")
+    assert np.isfinite(steps["loss"]).all()
+    training = result["trials"][0]["training"]
+    # in every step the gradients of both networks
+    assert training["allreduce_bytes"] == 3 * 4 * result["compute"]["parameters"]
+    assert [saved["step"] for saved in training["checkpoints"]] == [3]
+    # images of both ranks beside all held-out ones, told once
+    [made] = training["generated"]
+    assert made["samples"] == result["dataset"]["validation"]["samples"]
+    assert all(quantity["before"] and quantity["after"] for quantity in made["quantities"][:2])
+    assert f"{made['samples']} made samples beside as many" in " ".join(done.stdout.split())
+    assert "data:image/png;base64," in (folder / "gan" / "report.html").read_text()
+
+
 def test_a_checkpoint_predicts_what_its_training_validated(trained: tuple[Path, str], cache: Path) -> None:
     folder, _ = trained
     training, _ = load(folder / "out" / "prefetch-2x1")
