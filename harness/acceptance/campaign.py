@@ -12,7 +12,7 @@ from dlio_bench.harness.acceptance.parts import Part
 from dlio_bench.harness.acceptance.plan import Plan
 from dlio_bench.harness.acceptance.record import Say, note
 from dlio_bench.harness.cluster import walltime
-from dlio_bench.harness.ground.folders import FINISHED
+from dlio_bench.harness.ground.folders import FINISHED, STATUS
 from dlio_bench.harness.ground.subcommands import run_command
 from dlio_bench.harness.run.told.foresight import expected
 from dlio_bench.refusals import one_of
@@ -127,7 +127,8 @@ class Campaign:
         if part.kind == "data":
             return
         if part.kind == "run":
-            for name in ("report.html", FINISHED):  # the campaign has a page of all results, and a journal
+            # the campaign has a page of all results, and a journal; it has come to its end
+            for name in ("report.html", FINISHED, STATUS):
                 (made / name).unlink(missing_ok=True)
         target = self.folder / part.product
         target.parent.mkdir(exist_ok=True)

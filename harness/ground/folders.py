@@ -12,12 +12,13 @@ from pathlib import Path
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import stacks
-from dlio_bench.harness.live.status import NAME as STATUS
+from dlio_bench.harness.live import status as live_status
 from dlio_bench.harness.machine.mounts import existing
 
 DEFAULT = Path("dlio-results")
 UNFINISHED = "unfinished.json"  # what a stopped command left to go on with, see `unfinished`
 FINISHED = "finished.json"  # the same, once everything is finished
+STATUS = live_status.NAME  # what a run is doing, and has done
 WORK = "work-"  # begins the name of a folder that the ranks of a job share; removed when the job ends well
 
 

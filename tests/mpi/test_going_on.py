@@ -137,4 +137,4 @@ def test_a_run_killed_at_any_moment_goes_on(cache: Path, tmp_path: Path) -> None
     after = finished(out)
     assert sorted(after) == ["naive-1x1", "naive-2x1", "prefetch-1x1", "prefetch-2x1"]
     assert not any({"INTERRUPTED", "CONTENT NOT VERIFIED"} & set(known["marks"]) for known in after.values())
-    assert {path.name for path in out.iterdir()} == {*after, "report.html", "finished.json"}
+    assert {path.name for path in out.iterdir()} == {*after, "report.html", "status.jsonl", "finished.json"}

@@ -221,7 +221,7 @@ def test_a_reader_that_had_all_its_trials_is_kept_and_marked(by: str, cache: Pat
     assert steps["stall"].shape[0] == result["plan"]["trials"] == 1
     printed = {"ranks.log"} if by == "dead rank" else set()
     left = {path.name for path in (tmp_path / "out").iterdir()}
-    assert left - printed == {"naive-2x1", "report.html", "unfinished.json"}
+    assert left - printed == {"naive-2x1", "report.html", "status.jsonl", "unfinished.json"}
 
 
 def test_a_first_look_makes_trials_long_enough(cache: Path, tmp_path: Path) -> None:
