@@ -43,12 +43,12 @@ class NoEvidenceError(Exception):
 def evaluate(name: str, study: Study, arms: Mapping[str, Sequence[Row]], lacking: str = "", status: int = 0) -> Answer:
     """The answer of a study whose arms have these rows.
 
-    lacking: why a study has none: it then is not testable here. status: of the command that failed.
+    lacking: why a study has none, or not all: without any it is not testable here. status: of the command that failed.
     """
-    reason = study.untestable or lacking
+    used = [row for rows in arms.values() for row in rows]
+    reason = study.untestable or ("" if used else lacking)
     claims = [compared(claim, arms, reason) for claim in study.claim]
     tested = [claim for claim in claims if claim.verdict != UNTESTABLE]
-    used = [row for rows in arms.values() for row in rows]
     verdict: Verdict = UNTESTABLE
     if tested:
         verdict = min((claim.verdict for claim in tested), key=GRAVEST.index)
@@ -60,6 +60,7 @@ def evaluate(name: str, study: Study, arms: Mapping[str, Sequence[Row]], lacking
     )
     if tested and len(tested) < len(claims):
         why += f" {plural(len(claims) - len(tested), 'claim')} of {len(claims)} could not be tested here."
+    why += f" {lacking}" if used and lacking else ""
     return Answer(
         study=name,
         title=study.title,
