@@ -43,12 +43,12 @@ class NoEvidenceError(Exception):
 def evaluate(name: str, study: Study, arms: Mapping[str, Sequence[Row]], lacking: str = "", status: int = 0) -> Answer:
     """The answer of a study whose arms have these rows.
 
-    lacking: why a study has none: it then is not testable here. status: of the command that failed.
+    lacking: why a study has none, or not all: without any it is not testable here. status: of the command that failed.
     """
-    reason = study.untestable or lacking
+    used = [row for rows in arms.values() for row in rows]
+    reason = study.untestable or ("" if used else lacking)
     claims = [compared(claim, arms, reason) for claim in study.claim]
     tested = [claim for claim in claims if claim.verdict != UNTESTABLE]
-    used = [row for rows in arms.values() for row in rows]
     verdict: Verdict = UNTESTABLE
     if tested:
         verdict = min((claim.verdict for claim in tested), key=GRAVEST.index)
@@ -60,6 +60,7 @@ def evaluate(name: str, study: Study, arms: Mapping[str, Sequence[Row]], lacking
     )
     if tested and len(tested) < len(claims):
         why += f" {plural(len(claims) - len(tested), 'claim')} of {len(claims)} could not be tested here."
+    why += f" {lacking}" if used and lacking else ""
     return Answer(
         study=name,
         title=study.title,
@@ -84,6 +85,7 @@ def compared(claim: Claim, arms: Mapping[str, Sequence[Row]], lacking: str = "")
         published=list(claim.published),
         published_as=claim.published_as,
         source=claim.source,
+        grown=reference(claim)[0] if claim.take in GROWTHS else None,
         band=tuple(None if math.isinf(end) else end for end in band),  # type: ignore[arg-type]  # of two
         verdict=UNTESTABLE,
         why=lacking,
@@ -123,15 +125,21 @@ def _with(claim: Compared, **changed: object) -> Compared:
 
 def band_of(claim: Claim) -> tuple[float, float]:
     """Where our figure counts as reproduced: the published ones, widened by `within`; of a bound, all beyond it."""
-    values = [entry.value for entry in claim.published]
-    if claim.take in GROWTHS and len(values) > 1:
-        steps = [after / before for before, after in pairwise(values)]
-        values = [values[-1] / values[0]] if claim.take == "growth" else [min(steps)]
-    low, high = min(values), max(values)
+    low, high = reference(claim)
+    values = (low, high)
     low, high = low - claim.within * abs(low), high + claim.within * abs(high)
     if claim.published_as == "at most":
         return -math.inf, max(values)
     return (min(values), math.inf) if claim.published_as == "at least" else (low, high)
+
+
+def reference(claim: Claim) -> tuple[float, float]:
+    """The least and the greatest of the published figures, taken as ours are: of several a growth is one figure."""
+    values = [entry.value for entry in claim.published]
+    if claim.take in GROWTHS and len(values) > 1:
+        steps = [after / before for before, after in pairwise(values)]
+        values = [values[-1] / values[0]] if claim.take == "growth" else [min(steps)]
+    return min(values), max(values)
 
 
 def figures(claim: Claim, arms: Mapping[str, Sequence[Row]]) -> list[Point]:
@@ -237,7 +245,7 @@ def stated(claim: Claim) -> str:
     """The published figures in words: '2.44 to 2.97', 'at most 1.05'."""
     values = [entry.value for entry in claim.published]
     if claim.take in GROWTHS and len(values) > 1:
-        return f"{values[-1] / values[0]:.3g} ({values[0]:g} to {values[-1]:g})"
+        return f"{reference(claim)[0]:.3g} (of {values[0]:g} to {values[-1]:g})"
     text = f"{min(values):g}" if len(set(values)) == 1 else f"{min(values):g} to {max(values):g}"
     return text if claim.published_as == "value" else f"{claim.published_as} {text}"
 

@@ -14,7 +14,7 @@ from dlio_bench.reports.reproduce import status_of
 from dlio_bench.reports.reproduce_text import ours, published, summary
 from dlio_bench.reports.reproduce_types import NOT_SEEN, REPRODUCED, SEEN, UNTESTABLE, Answer, Compared, Document
 
-WIDTH, MARGIN, LINE = 560, 130, 18  # of a figure: pixels in all, for the names on its left, of a row
+WIDTH, MARGIN, ROOM, LINE = 620, 150, 90, 18  # of a figure: pixels in all, for names, for figures, of a row
 BADGES = {REPRODUCED: "good", SEEN: "some", NOT_SEEN: "bad", UNTESTABLE: "none"}
 
 
@@ -56,6 +56,7 @@ def html(document: Document) -> str:
         width=WIDTH,
         line=LINE,
         margin=MARGIN,
+        room=ROOM,
     )
 
 
@@ -67,19 +68,29 @@ def figure(claim: Compared) -> Figure | None:
     """The figure of a claim, on an axis from 0 or the least value; None where it has no figure of ours."""
     if claim.value is None or claim.low is None or claim.high is None:
         return None
-    rows = [
-        (entry.at or "published", f"{entry.value:g}", entry.value, entry.value, entry.value, False)
-        for entry in claim.published
-    ]
-    rows += [
-        (f"ours, {point.at}" if point.at else "ours", f"{point.value:.3g}", point.value, point.low, point.high, True)
-        for point in claim.points
-    ]
-    if claim.what.endswith(")") or len(claim.points) > 1:
-        rows.append(("ours, compared", f"{claim.value:.3g}", claim.value, claim.low, claim.high, True))
-    ends = [value for row in rows for value in row[2:5]]
+    compared = ("ours, compared", f"{claim.value:.4g}", claim.value, claim.low, claim.high, True)
+    if claim.grown is not None:  # what grows may have another unit than the published figures
+        rows = [("published", f"{claim.grown:.4g}", claim.grown, claim.grown, claim.grown, False), compared]
+    else:
+        rows = [
+            (entry.at or "published", f"{entry.value:g}", entry.value, entry.value, entry.value, False)
+            for entry in claim.published
+        ]
+        rows += [
+            (
+                f"ours, {point.at}" if point.at else "ours",
+                f"{point.value:.4g}",
+                point.value,
+                point.low,
+                point.high,
+                True,
+            )
+            for point in claim.points
+        ]
+        rows += [compared] if len(claim.points) > 1 else []
+    ends = [value for row in rows for value in row[2:5]] + [end for end in claim.band if end is not None]
     least, most = min(0.0, *ends), max(ends) or 1.0
-    scale = (WIDTH - MARGIN - 60) / ((most - least) or 1.0)
+    scale = (WIDTH - MARGIN - ROOM) / ((most - least) or 1.0)
 
     def place(value: float) -> float:
         return round(MARGIN + (min(max(value, least), most) - least) * scale, 1)

@@ -53,6 +53,7 @@ def ours(claim: Compared) -> str:
 def published(claim: Compared) -> str:
     """The published figures, each with where it was measured."""
     kind = "" if claim.published_as == "value" else f"{claim.published_as} "
+    kind += "" if claim.grown is None else f"{claim.grown:.3g}, of "
     return kind + ", ".join(f"{entry.value:g}{f' ({entry.at})' if entry.at else ''}" for entry in claim.published)
 
 

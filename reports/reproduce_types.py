@@ -119,13 +119,17 @@ class Point(Struct, frozen=True, kw_only=True):
 
 
 class Compared(Struct, frozen=True, kw_only=True):
-    """A claim with its verdict. value: ours, low to high; band: where it counts as reproduced."""
+    """A claim with its verdict. value: ours, low to high; band: where it counts as reproduced.
+
+    grown: of a growth, the published one; `published` and `points` then are what grows.
+    """
 
     name: str
     what: str
     published: list[Published]
     published_as: str
     source: str
+    grown: float | None = None
     band: tuple[float | None, float | None]
     points: list[Point] = []
     value: float | None = None

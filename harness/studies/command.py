@@ -104,7 +104,7 @@ def _carried_out(planned: Mapping[str, Planned], handle: int, resume: str) -> li
         rows = work.own_rows(done)
         work.remove_data(entry.parts)
         arms = comparing.arms_of(entry.study, rows)
-        answers.append(comparing.evaluate(name, entry.study, arms, "" if done else why, status))
+        answers.append(comparing.evaluate(name, entry.study, arms, why, status))
         _say(f"{name}: {answers[-1].verdict}")
     return answers
 

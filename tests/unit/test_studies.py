@@ -158,6 +158,9 @@ def test_what_is_no_evidence_is_not_compared() -> None:
     assert not is_exact("read_seconds")
     twice = reproduce.compared(claim(), {"slow": [times(2.0, file="a"), times(3.0, file="b")], "quick": quick})
     assert "Put the one that is meant into a folder STUDY/slow" in twice.why
+    partly = reproduce.evaluate("a", files.parse(STUDY, "a.toml"), {"slow": [times(2.0)]}, "A run failed.", 4)
+    assert partly.why.endswith("A run failed.")
+    assert "No result is of the arm 'quick'" in partly.why
     none = reproduce.evaluate("a", files.parse(STUDY, "a.toml"), {})
     assert none.verdict == UNTESTABLE
     assert reproduce.status_of(document(none)) == 0
