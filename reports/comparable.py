@@ -43,7 +43,7 @@ def _compute(compute: Compute) -> tuple[tuple[str, Any], ...]:
         ("", compute.mode), ("device", compute.device), ("step", compute.asked_step_seconds),
         ("network", compute.model), ("exchange", compute.exchange), ("fp16", compute.fp16), ("lag", compute.lag),
         ("hierarchical", compute.hierarchical),
-        ("leaders of a node", compute.leaders or 1),
+        ("leaders of a node", compute.leaders if compute.leaders != 1 else None),
     )  # fmt: skip
 
 

@@ -299,8 +299,33 @@ FAULTS = [
         "harness/training/exchange/mpi.py",
         ("wanted = 1 + self._options.lag", "wanted = 1", "means in use are not written over",
          "mpi/test_exchange_worlds.py::test_the_suites_pass_on_every_rank[4]"),
-        ("            values[:] = sums\n", "            pass\n", "sums of a node go on to other nodes",
+        ("            values[mine] = sums[mine]\n", "            pass\n", "sums of a node go on to other nodes",
          "mpi/test_exchange_worlds.py::test_the_suites_pass_on_every_rank[4]"),
+    ),
+    *_faults(
+        "harness/training/exchange/nodes.py",
+        ("for number in range(leaders)] + [count]", "for number in range(leaders + 1)]", "the last leader has the rest",
+         "unit/test_exchange.py"),
+        ("number * len(ranks) // self.leaders", "number", "leaders are spread over a node", "unit/test_exchange.py"),
+    ),
+    *_faults(
+        "reports/access_frequency.py",
+        ("* epochs * share) + 1", "* epochs * share)", "more than is strict", "unit/test_access_frequency.py"),
+    ),
+    *_faults(
+        "harness/simulator/control_tree.py",
+        ("(number < longer)", "(number >= width - longer)", "the longer ranges come first",
+         "unit/test_control_tree.py"),
+    ),
+    *_faults(
+        "harness/plan/model_parallel.py",
+        ("(last if name in labels else first)", "(last or first)", "a field is read by one stage",
+         "unit/test_model_parallel.py"),
+    ),
+    *_faults(
+        "harness/plan/properties.py",
+        ("return None\n", "return []\n", "a placement that does not apply scales to no dataset",
+         "unit/test_properties.py"),
     ),
     *_faults(
         "harness/training/network.py",
