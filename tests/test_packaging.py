@@ -59,7 +59,7 @@ def test_the_wheel_holds_every_file_of_the_rooms(wheel: list[str]) -> None:
         for path in (ROOT / room).rglob("*"):
             if path.suffix == ".py" or path.name == "py.typed":
                 wanted.append(f"{installed_name(path.parent).replace('.', '/')}/{path.name}")
-            elif path.is_file() and path.parent.name in ("templates", "systems", "profiles", "plans"):
+            elif path.is_file() and path.parent.name in ("templates", "systems", "profiles", "plans", "studies"):
                 package = installed_name(path.parents[1]).replace(".", "/")
                 wanted.append(f"{package}/{path.parent.name}/{path.name}")
     assert sorted(wanted) == sorted(name for name in wheel if ".dist-info/" not in name)
