@@ -32,11 +32,17 @@ T = TypeVar("T")
 def url_of(place: Path | str) -> str | None:
     """'s3://bucket/prefix' of what a user gave as the place of a dataset; None for a folder.
 
-    A Path keeps one of the two slashes, so that 's3:/bucket' is such a place as well.
+    A Path keeps one of the two slashes, so that 's3:/bucket' is such a place as well. UsageError for one with
+    credentials, which results would repeat.
     """
     name = str(place)
     if not name.startswith("s3:/"):
         return None
+    if "@" in name:
+        raise UsageError(
+            "A place in an object store is s3://bucket/prefix, without '@': credentials belong in the variables "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, as places stand in results."
+        )
     return SCHEME + name.removeprefix("s3:").strip("/")
 
 

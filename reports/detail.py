@@ -125,7 +125,7 @@ def _numbers(result: Result) -> Iterator[str]:
         yield from metric(result, "first_epoch_seconds")
         yield from metric(result, "later_epochs_seconds")
     yield from metric(result, "samples_per_second")
-    yield from metric(result, "delivered_bandwidth", f"from the file system {number(metrics['pfs_bandwidth'])}")
+    yield from metric(result, "delivered_bandwidth", f"{sentences.source(result)} {number(metrics['pfs_bandwidth'])}")
     if ceiling := sentences.ceiling(result):
         yield from entry(CEILING, ceiling)
     storage = sentences.storage([result])

@@ -174,7 +174,7 @@ def _cards(result: Result) -> list[dict[str, str]]:
     metrics = result.metrics
     beside = {
         "elapsed_seconds": sentences.certainty(result),
-        "delivered_bandwidth": f"from the file system {formatting.number(metrics['pfs_bandwidth'])}",
+        "delivered_bandwidth": f"{sentences.source(result)} {formatting.number(metrics['pfs_bandwidth'])}",
         "stall_share": sentences.steady(metrics, "stall_share"),
         "au": "; ".join(part for part in (sentences.steady(metrics, "au"), "compute / wall time") if part),
         "over_bound": f"no-I/O bound {formatting.number(metrics['no_io_seconds'])}",

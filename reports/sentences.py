@@ -319,6 +319,11 @@ def title(counter: str, results: Sequence[Result]) -> str:
     return storage(results) if counter == "bytes_device" else COUNTERS[counter].title
 
 
+def source(result: Draft) -> str:
+    """Where a dataset's files are, for a rate: 'from the file system'."""
+    return f"from the {'object store' if result.dataset.folder.startswith(OBJECTS) else 'file system'}"
+
+
 def storage(results: Sequence[Draft]) -> str:
     """What delivered the bytes that no cache did."""
     if any(result.dataset.folder.startswith(OBJECTS) for result in results):

@@ -92,7 +92,7 @@ def _numbers(result: Result) -> Iterator[str]:
     certainty, sure = sentences.certainty(result), sentences.has_interval(result)
     beside = {
         "elapsed_seconds": certainty.partition(",")[0] if sure else certainty,
-        "delivered_bandwidth": "" if sure else f"from the file system {number(metrics['pfs_bandwidth'])}",
+        "delivered_bandwidth": "" if sure else f"{sentences.source(result)} {number(metrics['pfs_bandwidth'])}",
         "stall_share": sentences.steady(metrics, "stall_share"),
         "au": sentences.steady(metrics, "au"),
         "over_bound": f"no-I/O bound {number(metrics['no_io_seconds'])}",

@@ -182,6 +182,7 @@ def variables(proxy: Proxy) -> dict[str, str]:
         "AWS_ENDPOINT_URL": proxy.url,
         "AWS_ALLOW_HTTP": "true",
         "AWS_MAX_ATTEMPTS": "5",
+        "NO_PROXY": "127.0.0.1",
     }
 
 

@@ -57,6 +57,7 @@ def test_a_dataset_is_made_read_by_two_nodes_and_verified(dlio: Dlio, place: str
     words = ("run", "cdb", "--tiny", "--data", place, "--nodes", "2", "--warmup-trials", "0", "--trials", "1")
     plan = dlio(*words, "--reader", "prefetch", "--dry-run").stdout
     assert f"{place}, an object store" in " ".join(plan.split())
+    assert json.loads(dlio(*words, "--dry-run", "--json").stdout)[0]["store"] == place
     store.forget()
     store.faults += [Fault(kind, 1, "/data-") for kind in ("503", "lost", "short", "500")]
     readers = ("--reader", "prefetch,staged", "--tiers", "ram=2MB", "--local-tier", str(tmp_path))
@@ -73,7 +74,9 @@ def test_a_dataset_is_made_read_by_two_nodes_and_verified(dlio: Dlio, place: str
     [cold] = {check["found"] for check in results[0]["checks"] if check["name"] == "cold cache"}
     assert cold.startswith("cold (object store)")
     shown = dlio("show", "--verbose", "out").stdout
-    assert f"ranges of objects in {place}" in " ".join(shown.split())
+    told = " ".join(shown.split())
+    assert f"ranges of objects in {place}" in told
+    assert "from the object store" in told
 
     assert "every byte is as it was written" in dlio("verify", place).stdout
     again = dlio("run", "--from", "out", "--dry-run").stdout

@@ -64,6 +64,16 @@ def test_ranks_on_other_hosts_get_what_a_shell_there_would_not_have() -> None:
     assert launch_env.carried(env) == ("DLIO_BENCH_CACHE", "OMP_NUM_THREADS", "PATH", "PYTHONPATH")
 
 
+def test_credentials_of_an_object_store_reach_other_hosts_by_name_alone() -> None:
+    names = launch_env.carried({"AWS_SECRET_ACCESS_KEY": "hidden", "AWS_REGION": "eu"})
+    assert names == ("AWS_REGION", "AWS_SECRET_ACCESS_KEY")
+    site = launch_site.Site(mpirun="/m/mpirun", mpi_flavor="openmpi", cores=2)
+    job = launchers.Job(2, 3, ("command",), named_hosts=("a", "b"), carried=names)
+    argv = launchers.LAUNCHERS["mpirun"](job, site)
+    assert "AWS_SECRET_ACCESS_KEY" in argv
+    assert not any("hidden" in word for word in argv)
+
+
 def test_an_interface_goes_to_ranks_and_to_mpi_on_several_hosts() -> None:
     site = launch_site.Site(mpirun="/m/mpirun", mpi_flavor="openmpi", cores=2)
     env = {"DLIO_BENCH_INTERFACE": "eth1", "PRTE_MCA_prte_if_include": "eth0"}
