@@ -329,7 +329,7 @@ FAULTS = [
     ),
     *_faults(
         "harness/training/network.py",
-        ("[*self._network.variables, *self._opt", "[*self._network.trainable_variables, *self._opt",
+        ("[*self._network.variables, *self._states", "[*self._network.trainable_variables, *self._states",
          "statistics of batches begin anew", "unit/test_train.py"),
     ),
     *_faults(
