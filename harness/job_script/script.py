@@ -10,7 +10,7 @@ KEPT_BACK = 120  # seconds: commands plan to end a minute before the job does, a
 MARGIN = 1.5  # of the time that a command takes, for what the estimate does not know
 LEAST_MINUTES = 10
 OWN_OUT = ("run", "capacity")  # commands that choose a folder for their results if none is given
-COMMANDS = ("run", "accept", "generate", "verify", "storage", "calibrate", "capacity")
+COMMANDS = ("run", "accept", "generate", "verify", "storage", "calibrate", "capacity", "checkpoint")
 
 
 @dataclass(frozen=True)
