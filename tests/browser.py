@@ -80,12 +80,14 @@ class Browser:
                 return dict(answer["result"])
             self._note(answer)
 
-    def open(self, page: Path, *, width: int = 1280, height: int = 800, dark: bool = False, drawn: bool = True) -> None:
-        """Open a page and wait until its figures are drawn, if `drawn`, else until it is loaded."""
+    def open(
+        self, page: Path | str, *, width: int = 1280, height: int = 800, dark: bool = False, drawn: bool = True
+    ) -> None:
+        """Open a file or an address and wait until its figures are drawn, if `drawn`, else until it is loaded."""
         self.complaints, self.requests = [], []
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self.prefer(dark=dark)
-        self.ask("Page.navigate", url=page.as_uri())
+        self.ask("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self._events):
             self._note(self._next())
         self._events = []

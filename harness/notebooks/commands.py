@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 from dlio_bench.errors import EnvironmentFailure
@@ -55,9 +56,7 @@ class Command:
         try:
             status = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
-            raise EnvironmentFailure(
-                f"{self} was not over after {seconds:g} s. Its output is in {self.log}."
-            ) from None
+            raise EnvironmentFailure(f"{self} was not over after {seconds:g} s. Its output is in {self.log}.") from None
         if status:
             raise EnvironmentFailure(f"{self} ended with status {status}. {self.log} ends:\n{self.last_lines()}")
         return status
@@ -89,6 +88,11 @@ def dlio_bench(*words: str, out: Path) -> Command:
     """Start `dlio-bench` with these words and `--out`; its output goes to a log beside that folder."""
     argv = [sys.executable, "-P", "-m", "dlio_bench", *words, "--out", str(out)]
     return Command(argv, out.with_name(f"{out.name}.log"))
+
+
+def new_folder(parent: Path, name: str) -> Path:
+    """A folder that is not there yet, named after the time: a command never mixes its results with older ones."""
+    return parent / f"{name}-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"
 
 
 def dataset(folder: Path, *words: str) -> Path:

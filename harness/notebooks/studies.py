@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from dlio_bench.harness.notebooks.figures import Figure, layout
 from dlio_bench.reports.drawing import plain
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Figure = dict[str, Any]  # in plotly's terms: go.Figure(figure) draws it
 
 
 def tables(folder: Path) -> "dict[str, pd.DataFrame]":
@@ -43,7 +42,7 @@ def bars(metrics: "pd.DataFrame", name: str, title: str) -> Figure:
             "arrayminus": below.fillna(0).tolist(),
         },
     }
-    return {"data": [bar], "layout": _layout(f"{title} ({unit})", _marks(rows["marks"]))}
+    return {"data": [bar], "layout": layout(f"{title} ({unit})", "", _marks(rows["marks"]))}
 
 
 def stall_by_step(steps: "pd.DataFrame") -> Figure:
@@ -61,19 +60,9 @@ def stall_by_step(steps: "pd.DataFrame") -> Figure:
         }
         for result, part in medians.groupby(level="result")
     ]
-    return {"data": lines, "layout": _layout("stall of the slowest rank (s)") | {"xaxis": {"title": {"text": "step"}}}}
+    return {"data": lines, "layout": layout("stall of the slowest rank (s)", "step")}
 
 
 def _marks(marks: Sequence[str]) -> str:
     """All marks of some results: what does not measure says so in its figure too."""
     return ", ".join(sorted({mark for each in marks for mark in str(each).split("; ") if mark}))
-
-
-def _layout(title: str, note: str = "") -> Figure:
-    return {
-        "template": "plotly_white",
-        "height": 320,
-        "title": {"text": plain(note), "font": {"size": 12}},
-        "yaxis": {"title": {"text": title}, "rangemode": "tozero"},
-        "margin": {"t": 40, "b": 40},
-    }

@@ -1,0 +1,107 @@
+"""Figures of trainings: histories, the ROC curve, a classifier's outputs. In plotly's terms: go.Figure(figure)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_bench.reports.drawing import plain
+
+Figure = dict[str, Any]
+Numbers = npt.NDArray[Any]
+BINS = 25  # of the histogram
+COLOURS = ("#1f5a99", "#c2571a", "#3c8d5a", "#8a4fa3", "#b03a48", "#7a7a2c", "#2c7a7a", "#5b5b5b")
+
+
+def roc_points(labels: Numbers, scores: Numbers) -> tuple[Numbers, Numbers]:
+    """(false positive rates, true positive rates), float64 [k], from (0, 0) to (1, 1), one point a distinct score.
+
+    labels: 1 for signal. As defined in Fawcett, "An introduction to ROC analysis", Pattern Recognition Letters 27
+    (2006). Rates of a class that has no sample are NaN.
+    """
+    order = np.argsort(-scores, kind="stable")
+    signal, ordered = labels[order] == 1, scores[order]
+    last = np.append(np.flatnonzero(np.diff(ordered)), len(ordered) - 1)  # of the samples with the same score
+    hits, misses = np.cumsum(signal)[last], np.cumsum(~signal)[last]
+    with np.errstate(invalid="ignore"):
+        return np.append(0, misses) / np.sum(~signal), np.append(0, hits) / np.sum(signal)
+
+
+def area(labels: Numbers, scores: Numbers) -> float:
+    """The area under the ROC curve, by trapezoids."""
+    false, true = roc_points(labels, scores)
+    return float(np.sum(np.diff(false) * (true[1:] + true[:-1]) / 2))
+
+
+def roc(labels: Numbers, scores: Numbers) -> Figure:
+    """True over false positive rate."""
+    false, true = roc_points(labels, scores)
+    curve = {"type": "scatter", "mode": "lines", "name": "classifier", "x": false.tolist(), "y": true.tolist()}
+    chance = {"type": "scatter", "mode": "lines", "name": "chance", "x": [0, 1], "y": [0, 1], "line": {"dash": "dot"}}
+    return {"data": [curve, chance], "layout": layout("true positive rate", "false positive rate")}
+
+
+def outputs(labels: Numbers, scores: Numbers) -> Figure:
+    """A histogram of what the classifier answers, for signal and for background."""
+    bins = {"start": 0, "end": 1.0001, "size": 1 / BINS}
+    bars = [
+        {
+            "type": "histogram",
+            "name": name,
+            "x": scores[labels == label].tolist(),
+            "xbins": bins,
+            "autobinx": False,
+            "opacity": 0.6,
+        }
+        for label, name in ((0, "background"), (1, "signal"))
+    ]
+    return {"data": bars, "layout": layout("samples", "probability of signal") | {"barmode": "overlay"}}
+
+
+def histories(of_ranks: Sequence[Mapping[str, Sequence[float]]]) -> Figure:
+    """Loss and accuracy by epoch, of each rank's own samples, and of all ranks' validation samples."""
+    return pair(
+        {f"rank {rank}": history for rank, history in enumerate(of_ranks)}, ("loss", "acc"), ("val_loss", "val_acc")
+    )
+
+
+def pair(named: Mapping[str, Mapping[str, Sequence[float]]], solid: tuple[str, str], dashed: tuple[str, str]) -> Figure:
+    """Two panels, losses and accuracies by epoch: one colour for each history, a solid and a dashed line."""
+    lines = [
+        {
+            "type": "scatter",
+            "mode": "lines+markers",
+            "name": plain(f"{name} {quantity}"),
+            "legendgroup": plain(name),
+            "x": list(range(1, len(history[quantity]) + 1)),
+            "y": list(history[quantity]),
+            "line": {"color": COLOURS[number % len(COLOURS)], "dash": dash},
+            "xaxis": f"x{panel}",
+            "yaxis": f"y{panel}",
+        }
+        for number, (name, history) in enumerate(named.items())
+        for names, dash in ((solid, "solid"), (dashed, "dot"))
+        for panel, quantity in enumerate(names, start=1)
+        if history.get(quantity)
+    ]
+    whole = {"title": {"text": "epoch"}, "dtick": 1}
+    panels = {
+        "xaxis": whole | {"domain": [0, 0.44]},
+        "xaxis2": whole | {"domain": [0.56, 1], "anchor": "y2"},
+        "yaxis": {"title": {"text": "loss"}},
+        "yaxis2": {"title": {"text": "accuracy"}, "anchor": "x2"},
+    }
+    return {"data": lines, "layout": layout("", "") | panels}
+
+
+def layout(y: str, x: str, note: str = "") -> Figure:
+    """What all figures of the notebooks share."""
+    return {
+        "template": "plotly_white",
+        "height": 340,
+        "title": {"text": plain(note), "font": {"size": 12}},
+        "xaxis": {"title": {"text": x}},
+        "yaxis": {"title": {"text": y}},
+        "margin": {"t": 40, "b": 50},
+    }

@@ -1,0 +1,117 @@
+"""A live view of a hyper-parameter search: table and curves, and buttons that stop and restart trials."""
+
+import html
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from dlio_bench.errors import BenchError
+from dlio_bench.harness.notebooks.figures import COLOURS
+from dlio_bench.harness.notebooks.ranges import TRIALS, distributions
+from dlio_bench.harness.notebooks.search import FAILED, LOST, Search, rows
+
+PAUSE = 0.5  # seconds between two looks
+GRAVE = (FAILED, LOST)
+CURVES = ("val_loss", "val_acc")
+
+
+def table(lines: Sequence[Mapping[str, Any]]) -> str:
+    """The rows of a search as an HTML table; every text is escaped."""
+    if not lines:
+        return "<p>no trial yet</p>"
+    head = _row("th", lines[0], "")
+    return f"<table>{head}{''.join(_row('td', line.values(), str(line['state'])) for line in lines)}</table>"
+
+
+def _row(tag: str, cells: Iterable[Any], state: str) -> str:
+    style = ' style="color:#b03a48"' if state.startswith(GRAVE) else ""
+    return f"<tr{style}>" + "".join(f"<{tag}>{html.escape(_cell(cell))}</{tag}>" for cell in cells) + "</tr>"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def optuna_search(client: Any, train: Any, wish: Any, *, count: int = TRIALS, seed: int = 0) -> Search:
+    """A search over the published ranges by Optuna's TPE sampler, on a load-balanced view; see Search."""
+    import optuna
+    from optuna.trial import TrialState
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
+    states = (TrialState.PRUNED, TrialState.FAIL)
+    view = client.load_balanced_view()
+    return Search(study, view, lambda: len(client.ids), train, distributions(), wish, states, count=count)
+
+
+class SearchView:
+    """Widgets that follow a search: let the view be a cell's last value, or show `view.box`."""
+
+    def __init__(self, search: Search, pause: float = PAUSE) -> None:
+        """Begin to follow."""
+        import ipywidgets
+        from plotly.graph_objects import FigureWidget
+        from plotly.subplots import make_subplots
+
+        self._search, self._pause = search, pause
+        self._table, self._says = ipywidgets.HTML(), ipywidgets.Label()
+        self._chosen = ipywidgets.SelectMultiple(description="trials", rows=4)
+        stop = ipywidgets.Button(description="Stop selected")
+        restart = ipywidgets.Button(description="Restart selected")
+        stop.on_click(lambda _: self._do(search.stop))
+        restart.on_click(lambda _: self._do(search.restart))
+        self._figure = FigureWidget(make_subplots(rows=1, cols=2, subplot_titles=CURVES))
+        self._figure.update_layout(template="plotly_white", height=320, margin={"t": 40, "b": 30})
+        self.box = ipywidgets.VBox(
+            [self._table, ipywidgets.HBox([self._chosen, stop, restart, self._says]), self._figure]
+        )
+        self._stop = threading.Event()
+        self.look()
+        self._thread = threading.Thread(target=self._follow, name="search-view", daemon=True)
+        self._thread.start()
+
+    def look(self) -> None:
+        """Show how the search stands."""
+        self._table.value = table(rows(self._search))
+        trials = list(self._search.trials)
+        numbers = tuple(trial.number for trial in trials)
+        if self._chosen.options != numbers:
+            kept = self._chosen.value
+            self._chosen.options = numbers
+            self._chosen.value = kept
+        with self._figure.batch_update():
+            for trial in trials:
+                for column, name in enumerate(CURVES, start=1):
+                    at = 2 * trial.number + column - 1
+                    if at >= len(self._figure.data):
+                        line = {"color": COLOURS[trial.number % len(COLOURS)]}
+                        shown = column == 1
+                        label = f"trial {trial.number}"
+                        self._figure.add_scatter(x=[], y=[], name=label, line=line, showlegend=shown, row=1, col=column)
+                    values = trial.history.get(name, [])
+                    self._figure.data[at].x, self._figure.data[at].y = list(range(1, len(values) + 1)), values
+
+    def close(self) -> None:
+        """Look once more, and follow no longer; what is shown stays."""
+        self._stop.set()
+        self._thread.join()
+        self.look()
+
+    def _do(self, what: Any) -> None:
+        try:
+            what(*self._chosen.value)
+            self._says.value = ""
+        except BenchError as error:
+            self._says.value = str(error)
+
+    def _follow(self) -> None:
+        while not self._stop.wait(self._pause):
+            self.look()
+
+    def _ipython_display_(self) -> None:
+        """Show the widgets where a cell ends with the view."""
+        from IPython.display import display
+
+        display(self.box)
