@@ -19,7 +19,7 @@ if memory_backed(Path(tempfile.gettempdir())):
 
 # The files whose tests take long: `pytest -m quick` leaves them out, and does not even import them.
 ROOT = Path(__file__).parent
-SLOW_FOLDERS = ("mpi", "perf", "cluster", "peers", "torch", "streams")
+SLOW_FOLDERS = ("mpi", "perf", "cluster", "peers", "torch", "streams", "notebooks")
 SLOW = (
     "contract/test_ahead", "contract/test_exchange", "contract/test_exchange_training", "contract/test_pipelines",
     "contract/test_tf_readers", "test_packaging", "unit/test_calibrate_compute", "unit/test_cdb", "unit/test_cli",

@@ -81,6 +81,7 @@ class LiveView:
             label, shown = name.removeprefix("bytes "), name.startswith("bytes ")
             self._figure.add_scatter(x=[], y=[], name=label, showlegend=shown, row=row + 1, col=column + 1)
         self._figure.update_layout(template="plotly_white", height=420, margin={"t": 40, "b": 30})
+        self._figure.update_xaxes(title_text="seconds", row=2)
         self._figure.update_yaxes(rangemode="tozero")
         self.box = ipywidgets.VBox([self._says, self._bar, self._figure])
         self.look()

@@ -42,7 +42,7 @@ def bars(metrics: "pd.DataFrame", name: str, title: str) -> Figure:
             "arrayminus": below.fillna(0).tolist(),
         },
     }
-    return {"data": [bar], "layout": layout(f"{title} ({unit})", "", _marks(rows["marks"]))}
+    return {"data": [bar], "layout": layout(f"{title} ({unit})", "", _marks(rows["marks"].tolist()))}
 
 
 def stall_by_step(steps: "pd.DataFrame") -> Figure:

@@ -131,7 +131,7 @@ class Training:
         return labels, probabilities
 
     def _shared(self, sums: Array) -> Array:
-        return np.sum(self._comm.allgather(sums), axis=0)
+        return np.asarray(np.sum(self._comm.allgather(sums), axis=0))
 
 
 def _step(model: Any) -> Any:
