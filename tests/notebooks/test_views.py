@@ -30,7 +30,9 @@ def test_the_buttons_of_a_search_stop_and_restart_what_is_selected(tmp_path: Pat
     assert trials.options == (0, 1, 2)
     assert trials.value == (1,), "a selection stays"
     assert "waiting (again 1)" in table.value
-    assert [list(trace.y) for trace in figure.data[:2]] == [GOOD["val_loss"], GOOD["val_acc"]]
+    for trace, name in zip(figure.data, ("val_loss", "val_acc"), strict=True):
+        assert [value for value in trace.y if value is not None] == GOOD[name] * 2, "of both trials, with gaps between"
+        assert list(trace.text) == ["trial 0"] * 3 + ["trial 1"] * 3 + ["trial 2"]
 
 
 def test_a_view_follows_a_run_until_it_has_failed(tmp_path: Path) -> None:
