@@ -8,7 +8,7 @@ from typing import Any
 from dlio_bench.errors import BenchError
 from dlio_bench.harness.notebooks.figures import COLOURS
 from dlio_bench.harness.notebooks.ranges import TRIALS, distributions
-from dlio_bench.harness.notebooks.search import FAILED, LOST, Search, rows
+from dlio_bench.harness.notebooks.search import FAILED, LOST, Search, Trial, rows
 
 PAUSE = 0.5  # seconds between two looks
 GRAVE = (FAILED, LOST)
@@ -32,6 +32,21 @@ def _cell(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def curves(trials: Sequence[Trial], name: str) -> tuple[list[float | None], list[float | None], list[str], list[str]]:
+    """(epochs, values, names of trials, colours) of all trials in one line, which None interrupts behind each."""
+    x: list[float | None] = []
+    y: list[float | None] = []
+    names: list[str] = []
+    colours: list[str] = []
+    for trial in trials:
+        values = trial.history.get(name, [])
+        x += [*map(float, range(1, len(values) + 1)), None]
+        y += [*values, None]
+        names += [f"trial {trial.number}"] * (len(values) + 1)
+        colours += [COLOURS[trial.number % len(COLOURS)]] * (len(values) + 1)
+    return x, y, names, colours
 
 
 def optuna_search(client: Any, train: Any, wish: Any, *, count: int = TRIALS, seed: int = 0) -> Search:
@@ -63,6 +78,9 @@ class SearchView:
         stop.on_click(lambda _: self._do(search.stop))
         restart.on_click(lambda _: self._do(search.restart))
         self._figure = FigureWidget(make_subplots(rows=1, cols=2, subplot_titles=CURVES))
+        for column in (1, 2):  # JupyterLab does not draw traces that come later
+            line = {"color": "#cccccc"}
+            self._figure.add_scatter(x=[], y=[], mode="lines+markers", line=line, showlegend=False, row=1, col=column)
         self._figure.update_layout(template="plotly_white", height=320, margin={"t": 40, "b": 30})
         self.box = ipywidgets.VBox(
             [self._table, ipywidgets.HBox([self._chosen, stop, restart, self._says]), self._figure]
@@ -82,16 +100,8 @@ class SearchView:
             self._chosen.options = numbers
             self._chosen.value = kept
         with self._figure.batch_update():
-            for trial in trials:
-                for column, name in enumerate(CURVES, start=1):
-                    at = 2 * trial.number + column - 1
-                    if at >= len(self._figure.data):
-                        line = {"color": COLOURS[trial.number % len(COLOURS)]}
-                        shown = column == 1
-                        label = f"trial {trial.number}"
-                        self._figure.add_scatter(x=[], y=[], name=label, line=line, showlegend=shown, row=1, col=column)
-                    values = trial.history.get(name, [])
-                    self._figure.data[at].x, self._figure.data[at].y = list(range(1, len(values) + 1)), values
+            for trace, name in zip(self._figure.data, CURVES, strict=True):
+                trace.x, trace.y, trace.text, trace.marker.color = curves(trials, name)
 
     def close(self) -> None:
         """Look once more, and follow no longer; what is shown stays."""

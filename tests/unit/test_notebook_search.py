@@ -10,6 +10,7 @@ import pytest
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.notebooks.search import DONE, FAILED, LOST, RUNNING, STOPPED, Search, rows
 from dlio_bench.harness.notebooks.search_view import table
+from tests.processes import PATIENCE
 
 GOOD = {"loss": [0.7, 0.5], "acc": [0.5, 0.8], "val_loss": [0.6, 0.6], "val_acc": [0.6, 0.75]}
 
@@ -136,15 +137,15 @@ def test_a_search_in_its_thread_ends_waits_for_engines_and_begins_again(tmp_path
     cluster = Cluster(tmp_path, 1)
     cluster.engines = 0
     cluster.search.start()
-    cluster.search.wait(lambda search: not search.trials)
+    cluster.search.wait(lambda search: not search.trials, PATIENCE)
     cluster.engines = 1
-    cluster.search.wait(lambda search: len(search.trials) == 1)
+    cluster.search.wait(lambda search: len(search.trials) == 1, PATIENCE)
     cluster.tasks[0].outcome = GOOD
-    cluster.search.wait()
+    cluster.search.wait(seconds=PATIENCE)
     cluster.search.restart(0)
-    cluster.search.wait(lambda search: len(search.trials) == 2)
+    cluster.search.wait(lambda search: len(search.trials) == 2, PATIENCE)
     cluster.tasks[1].outcome = GOOD
-    cluster.search.wait()
+    cluster.search.wait(seconds=PATIENCE)
     cluster.search.leave()
     assert cluster.study.told == {0: 0.75, 1: 0.75}
 

@@ -1,7 +1,6 @@
 """One rank: it checks that all ranks run the same, runs the trials, verifies, and hands its times to rank 0."""
 
 import dataclasses
-import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -10,8 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dlio_bench.batches import Ids
-from dlio_bench.benchmarks.pipeline import Decode, Pipeline
+from dlio_bench.benchmarks.pipeline import Pipeline
 from dlio_bench.benchmarks.published_models.models import MODELS
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen import objects
@@ -27,25 +25,23 @@ from dlio_bench.harness.cluster.job import MEASURED_FILE
 from dlio_bench.harness.cluster.mpi import mpi_version
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.plan.model_parallel import stage_view
-from dlio_bench.harness.plan.orders import Shape, find_order, steps_of
-from dlio_bench.harness.plan.policies import OWN, REDRAWN, WEBDATASET, Policy
+from dlio_bench.harness.plan.orders import Shape, find_order
+from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy
 from dlio_bench.harness.plan.shape import KEEP, PIPELINE
 from dlio_bench.harness.plan.validation import Passes, epochs_of, share
 from dlio_bench.harness.readers.placed.drawn import drawn
-from dlio_bench.harness.readers.registry import Resources, opened, view_of
-from dlio_bench.harness.readers.sample_view import SampleView
+from dlio_bench.harness.readers.registry import opened, view_of
 from dlio_bench.harness.run.asked.choice import executed, validation_order
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.shapes import shape_of, validation_shape
 from dlio_bench.harness.run.asked.tracing import SPANS
-from dlio_bench.harness.run.measured import documents, outlook, producing, recording, steps_file, training
+from dlio_bench.harness.run.measured import documents, outlook, producing, reading, recording, steps_file, training
 from dlio_bench.harness.run.measured.documents import JobMeasured, RankTrial, ReaderMeasured
 from dlio_bench.harness.run.measured.mounting import mounts
 from dlio_bench.harness.run.measured.node import settled
 from dlio_bench.harness.run.measured.site import Site
 from dlio_bench.harness.run.measured.trial import Trial, TrialTimes, most_steps
-from dlio_bench.harness.run.measured.verification import verify, whole_dataset
-from dlio_bench.harness.storage.direct import DIRECT, alignment_of
+from dlio_bench.harness.run.measured.verification import verify
 from dlio_bench.harness.streams.crew import Crew
 from dlio_bench.harness.training.compute import fine_timers
 from dlio_bench.harness.training.trainer import Trainer
@@ -76,7 +72,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     crew = producing.crew_of(job, comm, folder)
     trainers = comm.split(0 if crew.trainer is not None else None)
     if trainers is None:
-        producing.serve(crew, dataset, job.view, _decode(job, dataset), _resources(job, dataset, Solo()))
+        producing.serve(crew, dataset, job.view, reading.decode(job, dataset), reading.resources(job, dataset, Solo()))
         return
     _train(job, dataset, folder, trainers, tell, pipeline, crew)
     producing.dismiss(crew)
@@ -117,10 +113,10 @@ def _measure(
     shape = shape_of(job, dataset)
     workload = find(job.workload).of(dataset.manifest.variant)
     passes = _passes(job, validation_shape(job, dataset))
-    decode = _decode(job, site.dataset)
+    decode = reading.decode(job, site.dataset)
     fields = stage_view(job.view, workload.labels, comm.rank, comm.size) if job.shard == PIPELINE else job.view
     views = {name: view_of(row, site.dataset, fields, decode, pipeline) for name, row in job.readers.items()}
-    site = dataclasses.replace(site, sharded=_sharded(job, views))
+    site = dataclasses.replace(site, sharded=reading.sharded(job, views))
     draws = {
         name: drawn(row.rule, job.tiers.sizes_of(views[name]), job.tiers.capacities, shape, job.epochs)
         for name, row in job.readers.items()
@@ -134,13 +130,13 @@ def _measure(
         for name, row in job.readers.items()
     }
     _cut(job, [trial for reader_trials in trials.values() for trial in reader_trials])
-    resources = _resources(job, site.dataset, comm)
+    resources = reading.resources(job, site.dataset, comm)
     # opening a reader allocates its buffers, and fails if they are too small, before anything is timed
     readers = {
         name: opened(
             job.readers[name],
             views[name],
-            _parts(job, site.dataset, comm, peers, reader_trials),
+            reading.parts(job, site.dataset, comm, peers, reader_trials),
             resources,
             site.context,
             pipeline,
@@ -300,11 +296,6 @@ def _described(passes: Passes | None) -> types.Passes | None:
     return types.Passes(passes.order.name, samples, passes.shape.samples - samples)
 
 
-def _sharded(job: Job, views: Mapping[str, SampleView]) -> tuple[str, ...]:
-    """The fields in tar shards, where a reader has some."""
-    return next((views[name].fields for name, row in job.readers.items() if row.delivery == WEBDATASET), ())
-
-
 def _peers(job: Job, comm: Comm) -> Comm:
     """The ranks of this rank's model, in the order of `Job.model_of`."""
     if len(job.models) == 1:
@@ -314,16 +305,6 @@ def _peers(job: Job, comm: Comm) -> Comm:
     return peers
 
 
-def _parts(
-    job: Job, dataset: Dataset, comm: Comm, peers: Comm, trials: Sequence[Trial]
-) -> Iterator[tuple[int, Sequence[Ids]]]:
-    """All that a reader is asked for on this rank: by the verification and by its trials."""
-    yield from whole_dataset(dataset, job, peers.size, peers.rank)
-    for trial in trials:
-        yield from ((pass_.epoch, pass_.batches) for pass_ in trial.passes(comm.rank))
-        yield from ((epoch, steps_of(ids)) for epoch, ids in enumerate(trial.ids(comm.rank)))
-
-
 def _loaded(job: Job, trainer: Trainer, comm: Comm, folder: Path) -> AbstractContextManager[Trainer]:
     """The trainer, with checkpoints beside it where they are asked for. folder: of the run's results."""
     if not job.checkpoint_load:
@@ -331,29 +312,6 @@ def _loaded(job: Job, trainer: Trainer, comm: Comm, folder: Path) -> AbstractCon
     model, below = MODELS[job.checkpoint_load], Path(job.checkpoint_load_dir or folder)
     seed = job.seed % SEED_LIMIT
     return beside(trainer, comm, model, job.checkpoint_load_every, job.checkpoint_load_fraction, below, seed)
-
-
-def _resources(job: Job, dataset: Dataset, comm: Comm) -> Resources:
-    """What a reader may use on this rank. EnvironmentFailure, the same on all, where one cannot read directly."""
-    alignments = together(comm, lambda: alignment_of(dataset) if job.io == DIRECT else None)
-    # the step time of a network is not known before the run
-    computing = job.step_seconds if job.train is None and job.infer is None else math.inf
-    return Resources(
-        job.threads,
-        job.staging_bytes,
-        step_seconds=computing,
-        check_crc=job.check_crc,
-        tiers=job.tiers,
-        most_threads=job.most_threads,
-        inline_queue=job.streaming.queue if job.streaming is not None and job.streaming.inline else 0,
-        alignment=alignments[comm.rank],
-    )
-
-
-def _decode(job: Job, dataset: Dataset) -> Decode | None:
-    """What the application makes of a sample, with --decode."""
-    decode = find(job.workload).decode
-    return decode(dataset) if job.decode and decode is not None else None
 
 
 @contextmanager
