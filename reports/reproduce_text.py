@@ -64,7 +64,8 @@ def render(document: Document) -> str:
 
 def _lines(document: Document) -> Iterator[str]:
     of = f"results in {document.against}" if document.against else f"size {document.size}"
-    yield from wrapped(f"{len(document.studies)} studies, {of}. {summary(document)}", "reproduce: ", 2)
+    count = len(document.studies)
+    yield from wrapped(f"{count} {'study' if count == 1 else 'studies'}, {of}. {summary(document)}", "reproduce: ", 2)
     for answer in document.studies:
         yield ""
         yield from wrapped(f"{answer.study}: {answer.title}", f"{answer.verdict.upper()}  ", 2)
