@@ -13,11 +13,11 @@ from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, OutOfTi
 from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.ground.folders import UNFINISHED
 from dlio_bench.harness.ground.subcommands import run_command
-from dlio_bench.reports import couple, result, simulation
+from dlio_bench.reports import control_tree, couple, result, simulation
 from dlio_bench.reports.collection import load_files
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.reproduce import run_of
-from dlio_bench.reports.reproduce_rows import Row, matching, of_couple, of_result, of_simulation
+from dlio_bench.reports.reproduce_rows import Row, matching, of_control_tree, of_couple, of_result, of_simulation
 from dlio_bench.reports.reproduce_types import Need, Run, Size, Study, Value
 from dlio_bench.units import parse_seconds
 
@@ -177,6 +177,8 @@ def _run(part: Part, handle: int, resume: str) -> int:
 def rows_in(folder: Path) -> list[Row]:
     """The rows of all documents in a folder and below it. DataError for one that is damaged."""
     rows = [row for path in sorted(folder.rglob(simulation.NAME)) for row in _simulated(path)]
+    for path in sorted(folder.rglob(control_tree.NAME)):
+        rows += of_control_tree(control_tree.load(path), str(path))
     coupled, others = couple.apart(sorted(folder.rglob(result.RESULT_NAME)))
     rows += [row for path in coupled for row in of_couple(couple.load(path), str(path))]
     return rows + [of_result(known, steps, str(path)) for path, (known, steps) in load_files(others).items()]
