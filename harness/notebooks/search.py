@@ -236,6 +236,11 @@ def _is_history(given: object) -> bool:
     )
 
 
+def _latest(history: History, name: str) -> float | None:
+    values = history.get(name)
+    return values[-1] if values else None
+
+
 def rows(search: Search) -> list[dict[str, Any]]:
     """A row of the table for each trial: state, epochs, numbers of its latest epoch, parameters, what went wrong."""
     return [
@@ -243,7 +248,7 @@ def rows(search: Search) -> list[dict[str, Any]]:
             "trial": trial.number,
             "state": trial.state if trial.again is None else f"{trial.state} (again {trial.again})",
             "epochs": len(trial.history.get("acc", [])),
-            **{name: (trial.history.get(name) or [None])[-1] for name in NAMES},
+            **{name: _latest(trial.history, name) for name in NAMES},
             **trial.parameters,
             "told": trial.told,
         }
