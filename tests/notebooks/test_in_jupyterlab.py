@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser import Browser, needs_chromium
-from tests.processes import until
+from tests.processes import PATIENCE, until
 
 pytestmark = needs_chromium
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "notebooks" / "watch-a-run.ipynb"
@@ -54,7 +54,12 @@ def server(tmp_path: Path) -> Iterator[str]:
         yield json.loads(told.read_text())["url"]
     finally:
         process.send_signal(signal.SIGTERM)  # it ends its kernels
-        process.wait()
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(PATIENCE)
+            raise
 
 
 def test_the_view_follows_a_run_in_jupyterlab(server: str, tmp_path: Path) -> None:
