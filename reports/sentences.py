@@ -120,6 +120,12 @@ def steady(metrics: Mapping[str, Metric], name: str) -> str:
     return "" if metric.value is None else f"from epoch 2 {number(metric)}"
 
 
+def no_io_bound(result: Result) -> str:
+    """'no-I/O bound 17.3 ms', and what of it is not the trainers' steps."""
+    bound = f"no-I/O bound {number(result.metrics['no_io_seconds'])}"
+    return f"{bound}, checkpoints included" if result.metrics["share_checkpoint"].value else bound
+
+
 def shares(results: Sequence[Result]) -> list[str]:
     """The names of the shares of the loop to show; validation, convert and checkpoint only if a result has them."""
     there = {

@@ -27,7 +27,7 @@ from dlio_bench.harness.run.told import nodes, passes, trained
 from dlio_bench.harness.run.told.checks import Count, checks
 from dlio_bench.harness.storage.cache import Residency
 from dlio_bench.harness.storage.pfs.spec import PfsSpec, describe
-from dlio_bench.reports import types
+from dlio_bench.reports import checkpoint_marks, types
 from dlio_bench.reports.environment import Ceiling, EmulatedPfs, Environment, Launcher
 from dlio_bench.reports.marks import TENSORFLOW_TRACE
 from dlio_bench.reports.meetings import Steps
@@ -357,7 +357,8 @@ def _marks(
         "CACHE NOT ATTESTED": job.cache != "as-is" and job.pfs is None and any(_is_hidden(host) for host in hosts),
         "CONTENT NOT VERIFIED": not is_verified,
     }
-    return [mark for mark, holds in marks.items() if holds]
+    of_load = checkpoint_marks.of_trials([trial for trial in trials if not trial.warmup])
+    return [*(mark for mark, holds in marks.items() if holds), *of_load]
 
 
 def _is_hidden(host: Cached) -> bool:
