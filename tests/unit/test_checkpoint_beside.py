@@ -10,6 +10,7 @@ from dlio_bench.errors import DataError, EnvironmentFailure
 from dlio_bench.harness.checkpoints.beside import KEPT, beside
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.storage import cache
 from dlio_bench.harness.training.trainer import Emulated
 
 MODEL, FRACTION = MODELS["hepcnn"], 0.01
@@ -40,6 +41,22 @@ def test_shares_are_written_every_few_steps_and_the_newest_two_stay(tmp_path: Pa
         assert left is not None
         assert left.load.compared_bytes == 0  # type: ignore[attr-defined]
     assert not list(tmp_path.iterdir())
+
+
+def test_what_was_written_is_dropped_from_memory_before_it_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped: list[Path] = []
+    monkeypatch.setattr(cache, "drop", dropped.extend)
+    left = cache.Residency(BYTES, 7, attestable=True)
+    monkeypatch.setattr(cache, "residency", lambda files: left if files == dropped else None)
+    with beside(Emulated(), Solo(), MODEL, 1, FRACTION, tmp_path, seed=1) as trainer:
+        trainer.begin("naive", 0, 0)
+        trainer.save()
+        files = {*tmp_path.rglob("*.pt")}
+        load = trainer.end().load  # type: ignore[union-attr]
+    assert {*dropped} == files
+    assert load.compared_cached == 7
 
 
 def test_a_share_that_was_altered_ends_the_trial(tmp_path: Path) -> None:

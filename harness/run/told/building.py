@@ -273,6 +273,7 @@ def _checkpoint_load(job: Job, ranks: Sequence[RankTrial]) -> CheckpointLoad | N
     if not job.checkpoint_load or not loads:
         return None
     took = sum(sum(load.seconds) for load in loads)
+    cached = [load.compared_cached for load in loads]
     return CheckpointLoad(
         model=job.checkpoint_load,
         fraction=job.checkpoint_load_fraction,
@@ -283,6 +284,7 @@ def _checkpoint_load(job: Job, ranks: Sequence[RankTrial]) -> CheckpointLoad | N
         fsync_share=sum(sum(load.synced) for load in loads) / took if took else 0.0,
         waited_share=sum(sum(load.waited) for load in loads) / took if took else 0.0,
         compared_bytes=sum(load.compared_bytes for load in loads),
+        compared_cached=None if None in cached else sum(filter(None, cached)),
     )
 
 
