@@ -152,4 +152,4 @@ def _few_trials(result: Result) -> str | None:
     return f"--trials {MIN_TRIALS} or more give confidence intervals"
 
 
-DOUBTS = (_invalid, _bound_ranks, _late_compute, _checkpoints, _stall_beside_au, _first_epoch, _spread, _few_trials)
+DOUBTS = (_invalid, _checkpoints, _bound_ranks, _late_compute, _stall_beside_au, _first_epoch, _spread, _few_trials)

@@ -238,8 +238,8 @@ def _usage(facts: Facts) -> list[str]:
     sentences = []
     if facts.checkpoint:
         sentences.append(
-            f"checkpoints took {format_share(facts.checkpoint)} of the time; the no-I/O bound has them in it, as it is "
-            "the same run with its data in memory"
+            f"the no-I/O bound has the checkpoints in it ({format_share(facts.checkpoint)} of the time), as it is the "
+            "same run with its data in memory"
         )
     if facts.busy is not None:
         iowait = "" if facts.iowait is None else f", {format_share(facts.iowait)} idle in wait for I/O"

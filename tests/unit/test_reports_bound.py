@@ -77,7 +77,7 @@ def test_checkpoints_that_took_most_of_the_time_are_named_and_marked(draft_and_s
     result = complete(draft, steps)
     assert result.bound.by == "checkpoints"
     assert "more than anything else" in result.bound.evidence[0]
-    assert any("the no-I/O bound has them in it" in sentence for sentence in result.bound.evidence)
+    assert any("the no-I/O bound has the checkpoints in it" in sentence for sentence in result.bound.evidence)
     assert any("write them less often" in sentence for sentence in advice(result))
     assert "checkpoints included" in " ".join(text.render([result], verbose=True).split())
     assert checkpoint_marks.of_trials(result.measured) == ["FRACTION", "BYTES AWAITED"]
