@@ -44,15 +44,15 @@ def url_of(place: Path | str) -> str | None:
     credentials, which results would repeat.
     """
     name = str(place)
-    if not name.startswith("s3:/"):
-        if name.lower().startswith("s3:") and "@" not in name:
-            raise UsageError(f"'{name}' is no place in an object store. Did you mean s3://bucket/prefix?")
+    if not name.lower().startswith("s3:"):
         return None
     if "@" in name:
         raise UsageError(
             "A place in an object store is s3://bucket/prefix, without '@': credentials belong in the variables "
             "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, as places stand in results."
         )
+    if not name.startswith("s3:/"):
+        raise UsageError(f"'{name}' is no place in an object store. Did you mean s3://bucket/prefix?")
     if ".." in name.split("/"):
         raise UsageError(f"'{name}' has '..' in it, and a store has no folders above another. Write the prefix out.")
     return SCHEME + name.removeprefix("s3:").strip("/")

@@ -35,7 +35,8 @@ def cache_folder(cache_dir: Path | None = None) -> Path:
 def require_local(place: Path, what: str) -> None:
     """UsageError for a place in an object store where a local path is wanted; `what` names the option or variable."""
     if str(place).lower().startswith("s3:"):
-        raise UsageError(f"{what} {place} is in an object store, and a local path is wanted there. Name one.")
+        shown = "s3:..." if "@" in str(place) else place  # there may be a password before it
+        raise UsageError(f"{what} {shown} is in an object store, and a local path is wanted there. Name one.")
 
 
 @contextmanager

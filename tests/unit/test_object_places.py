@@ -16,9 +16,10 @@ def test_a_place_in_a_store_survives_being_a_path() -> None:
     assert objects.url_of("s3://bucket") == "s3://bucket"
     assert objects.url_of(Path("/data/s3:/bucket")) is None
     assert objects.url_of(Path("s3")) is None
-    with pytest.raises(UsageError, match="credentials belong in the variables") as refused:
-        objects.url_of("s3://key:hidden@bucket/prefix")
-    assert "hidden" not in str(refused.value)
+    for place in ("s3://key:hidden@bucket/prefix", "S3:key:hidden@bucket"):
+        with pytest.raises(UsageError, match="credentials belong in the variables") as refused:
+            objects.url_of(place)
+        assert "hidden" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
