@@ -8,7 +8,9 @@ import pytest
 
 from dlio_bench.datagen import objects
 from dlio_bench.errors import EnvironmentFailure
-from tests.s3.datasets import url
+from dlio_bench.harness.storage.mirror import FOLDER, mirrored
+from tests.datasets import made
+from tests.s3.datasets import uploaded, url
 from tests.s3.store import Proxy
 
 
@@ -61,6 +63,18 @@ def test_one_removal_that_fails_leaves_no_other_object(
     with pytest.raises(EnvironmentFailure, match=r"a cannot be removed .* 403"):
         place.delete("abc")
     assert set(place.sizes()) == {"a"}
+
+
+def test_tables_of_a_dataset_that_changes_meanwhile_are_not_kept(
+    place: objects.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefix = f"changed-{secrets.token_hex(4)}"
+    uploaded(made(tmp_path / "local", "cdb", 2), prefix, tmp_path / "first")
+    states = iter("ab")
+    monkeypatch.setattr(objects.Store, "etag", lambda *_: next(states))
+    with pytest.raises(EnvironmentFailure, match="changed while its tables were copied"):
+        mirrored(url(prefix), tmp_path / "cache")
+    assert not any((tmp_path / "cache" / FOLDER).iterdir())
 
 
 class PanicException(BaseException):
