@@ -23,6 +23,7 @@ from dlio_bench.harness.cluster.variables import STARTED
 from dlio_bench.harness.coupling import arguments as coupling
 from dlio_bench.harness.generation import arguments as generation
 from dlio_bench.harness.ground.arguments import Commands, add_hosts, joined, settle
+from dlio_bench.harness.ground.folders import require_local
 from dlio_bench.harness.ground.subcommands import going_on
 from dlio_bench.harness.job_script import arguments as job_script
 from dlio_bench.harness.live import arguments as live
@@ -244,6 +245,7 @@ def _command(argv: Sequence[str] | None) -> int:
     if options.command is None:
         parser().print_help(sys.stderr)
         return UsageError.status
+    _require_local(options)
     if hasattr(options, "timeout"):  # of commands that launch ranks
         watch.allow(options.timeout)
         del options.timeout
@@ -267,6 +269,14 @@ def _command(argv: Sequence[str] | None) -> int:
         )
     with signals.alarm(left - walltime.LAST_SECONDS if launches and left is not None else None):
         return COMMANDS[options.command](options)
+
+
+def _require_local(options: argparse.Namespace) -> None:
+    """UsageError for an option that names an object store where a file or a folder is wanted."""
+    places = {"data", "folder"} | ({"out"} if options.command == "generate" else set())  # a dataset's: their own errors
+    for name, value in vars(options).items():
+        if isinstance(value, Path) and name not in places:
+            require_local(value, f"--{name.replace('_', '-')}")
 
 
 def _join(command: str, argv: Sequence[str]) -> int:

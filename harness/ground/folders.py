@@ -27,8 +27,16 @@ def cache_folder(cache_dir: Path | None = None) -> Path:
     if cache_dir is not None:
         return cache_dir
     if named := os.environ.get("DLIO_BENCH_CACHE"):
+        require_local(Path(named), "DLIO_BENCH_CACHE")
         return Path(named)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dlio-bench"
+
+
+def require_local(place: Path, what: str) -> None:
+    """UsageError for a place in an object store where a local path is wanted; `what` names the option or variable."""
+    if str(place).lower().startswith("s3:"):
+        shown = "s3:..." if "@" in str(place) else place  # there may be a password before it
+        raise UsageError(f"{what} {shown} is in an object store, and a local path is wanted there. Name one.")
 
 
 @contextmanager
