@@ -193,8 +193,9 @@ def _require_folder(out: Path, size: SizeName | None) -> None:
             raise UsageError(f"--out {out} holds other files. Results are never mixed: choose a new folder.") from None
         if isinstance(before, dict) and before.get("reproduce") == size and before != mark:
             raise UsageError(
-                f"--out {out} was measured with another version of dlio-bench ({_told(before)}; now {_told(mark)}). Results are never mixed: repeat with another --out, or judge what is "
-                f"there with --against {out} and another --out."
+                f"--out {out} was measured with another version of dlio-bench ({_told(before)}; now {_told(mark)}). "
+                "Results are never mixed: repeat with another --out, or judge what is there with "
+                f"--against {out} and another --out."
             )
         if before != mark:
             raise UsageError(

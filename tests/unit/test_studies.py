@@ -197,9 +197,7 @@ def test_a_failed_command_is_no_missing_means_and_the_gravest_status_is_that_of_
     text, page = (show(document(lacking, failed)) for show in (reproduce_text.render, reproduce_html.html))
     assert text.index("FAILED  a: t") < text.index("NOT TESTABLE HERE\n  b: It has no FUSE.")  # what was tried is first
     assert "No &lt;space&gt;." in page
-    assert (
-        page.index("No &lt;space&gt;.") > page.index("<summary>1 not testable here</summary>") > page.index("#study-1")
-    )
+    assert page.index("#study-1") < page.index("<summary>1 not testable here</summary>")
     answers = [replaced_status(failed, status) for status in (5, 3, 4, 0)]
     for rest, gravest in ((answers, 4), (answers[:2], 3), (answers[:1], 5), (answers[3:], 0)):
         assert reproduce.status_of(document(*rest)) == gravest
@@ -240,7 +238,7 @@ def replaced_status(answer: Answer, status: int) -> Answer:
         ("run", [{"name": "../runs"}], "run[0].name is '../runs'"),
         ("options", {"data": "@made"}, "run[0].options.data is '@made', and there is no such run"),
         ("run", [{"name": "runs", "subject": "--help"}], "run[0].subject is '--help'"),
-        ("options", {"tinny": True}, "run 'runs' at size.laptop: a study may not give '--tinny' to `run`. Did you mean"),
+        ("options", {"tinny": True}, "run 'runs' at size.laptop: a study may not give '--tinny'"),
         ("options", {"help": True}, "may not give '--help'"),
         ("options", {"trials": "many"}, "run 'runs' at size.laptop: "),
         ("options", {"tau": float("nan")}, "options.tau is nan, which is no finite number"),
