@@ -188,7 +188,7 @@ def rows_in(folder: Path) -> tuple[list[Row], list[Skipped]]:
     rows: list[Row] = []
     skipped: list[Skipped] = []
     for name, of_file in ((simulation.NAME, _simulated), (result.RESULT_NAME, _measured)):
-        for path in sorted(folder.rglob(name)):
+        for path in sorted({path.resolve() for path in folder.rglob(name)}):
             try:
                 rows += of_file(path)
             except _AnotherKindError as error:
