@@ -8,6 +8,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
@@ -24,7 +25,7 @@ from dlio_bench.harness.coupling import arguments as coupling
 from dlio_bench.harness.generation import arguments as generation
 from dlio_bench.harness.ground.arguments import Commands, add_hosts, joined, settle
 from dlio_bench.harness.ground.folders import require_local
-from dlio_bench.harness.ground.subcommands import going_on
+from dlio_bench.harness.ground.subcommands import MESSAGE, going_on
 from dlio_bench.harness.job_script import arguments as job_script
 from dlio_bench.harness.live import arguments as live
 from dlio_bench.harness.parser import Parser
@@ -306,5 +307,8 @@ def _refuse_copies(count: int, *, joins: bool) -> int:
 def _complain(message: str, status: int) -> int:
     line = "\r\x1b[K" if sys.stderr.isatty() else ""
     shown = "\n".join(map(printable, message.split("\n")))  # it may quote a file
+    if kept := os.environ.get(MESSAGE):
+        with suppress(OSError):
+            Path(kept).write_text(shown)
     print(f"{line}dlio-bench: {shown}", file=sys.stderr)
     return status

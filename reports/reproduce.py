@@ -7,7 +7,7 @@ publication if ours lies between the least and the greatest of the published fig
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -17,6 +17,8 @@ from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.meetings import Floats
 from dlio_bench.reports.reproduce_rows import Row, is_exact, matching
 from dlio_bench.reports.reproduce_types import (
+    FAILED,
+    IN_PART,
     NOT_SEEN,
     REPRODUCED,
     SEEN,
@@ -25,6 +27,7 @@ from dlio_bench.reports.reproduce_types import (
     Claim,
     Compared,
     Document,
+    Outcome,
     Point,
     Study,
     Value,
@@ -32,43 +35,57 @@ from dlio_bench.reports.reproduce_types import (
 )
 
 GRAVEST = (NOT_SEEN, SEEN, REPRODUCED)
-FAILURES = (judge.NOTHING_MEASURED, judge.INVALID, judge.CONTENT_FAILED)  # gravest first
 GROWTHS = ("growth", "least growth")
+DIRECTION = "direction"
+Ends = tuple[float, float, float]  # a figure, and the ends of its interval
 
 
 class NoEvidenceError(Exception):
     """Why a claim has no figure here."""
 
 
-def evaluate(name: str, study: Study, arms: Mapping[str, Sequence[Row]], lacking: str = "", status: int = 0) -> Answer:
+def evaluate(
+    name: str,
+    study: Study,
+    arms: Mapping[str, Sequence[Row]],
+    lacking: str = "",
+    *,
+    failure: str = "",
+    status: int = judge.PASS,
+) -> Answer:
     """The answer of a study whose arms have these rows.
 
-    lacking: why a study has none, or not all: without any it is not testable here. status: of the command that failed.
+    lacking: why nothing was started. failure: why what was started left no results, or not all. status: the gravest of
+    its commands.
     """
     used = [row for rows in arms.values() for row in rows]
-    reason = study.untestable or ("" if used else lacking)
+    reason = study.untestable or ("" if used else failure or lacking)
     claims = [compared(claim, arms, reason) for claim in study.claim]
     tested = [claim for claim in claims if claim.verdict != UNTESTABLE]
-    verdict: Verdict = UNTESTABLE
+    gravest: Verdict = UNTESTABLE
     if tested:
-        verdict = min((claim.verdict for claim in tested), key=GRAVEST.index)
-    deciding = [claim for claim in claims if claim.verdict == verdict]
+        gravest = min((claim.verdict for claim in tested), key=GRAVEST.index)
+    deciding = [claim for claim in claims if claim.verdict == gravest]
     why = (
         reason
         or " ".join(dict.fromkeys(f"{claim.name}: {claim.why}" for claim in deciding))
         or "The file has no claim."
     )
-    if tested and len(tested) < len(claims):
-        why += f" {plural(len(claims) - len(tested), 'claim')} of {len(claims)} could not be tested here."
-    why += f" {lacking}" if used and lacking else ""
+    why += f" {failure}" if used and failure else ""
+    outcome: Outcome = FAILED if failure and not tested else gravest
+    partly = 0 < len(tested) < len(claims)
+    if partly and outcome == REPRODUCED:
+        outcome = IN_PART
     return Answer(
         study=name,
         title=study.title,
         shows=study.shows,
         source=study.source,
         differs=study.differs,
-        verdict=verdict,
+        outcome=outcome,
+        verdict=f"{outcome} ({len(tested)} of {plural(len(claims), 'claim')} tested)" if partly else outcome,
         why=why,
+        failure=failure,
         claims=claims,
         marks=list(dict.fromkeys(mark for row in used for mark in row.marks)),
         files=list(dict.fromkeys(row.file for row in used if row.file)),
@@ -86,7 +103,7 @@ def compared(claim: Claim, arms: Mapping[str, Sequence[Row]], lacking: str = "")
         published_as=claim.published_as,
         source=claim.source,
         grown=reference(claim)[0] if claim.take in GROWTHS else None,
-        band=tuple(None if math.isinf(end) else end for end in band),  # type: ignore[arg-type]  # of two
+        band=None if claim.published_as == DIRECTION else (_end(band[0]), _end(band[1])),
         verdict=UNTESTABLE,
         why=lacking,
     )
@@ -107,6 +124,13 @@ def compared(claim: Claim, arms: Mapping[str, Sequence[Row]], lacking: str = "")
             if end is not None
         )
         return _with(found, verdict=NOT_SEEN, why=f"Ours is {said(value, low, high)}, and the effect is {ends}.")
+    if claim.published_as == DIRECTION:
+        return _with(
+            found,
+            verdict=SEEN,
+            why=f"Ours is {said(value, low, high)}. The published figures are of another span, so that the direction "
+            "alone is compared.",
+        )
     if band[0] <= value <= band[1]:
         return _with(found, verdict=REPRODUCED, why=f"Ours is {said(value, low, high)}, published {stated(claim)}.")
     way = "below" if value < band[0] else "above"
@@ -118,13 +142,19 @@ def compared(claim: Claim, arms: Mapping[str, Sequence[Row]], lacking: str = "")
     )
 
 
+def _end(value: float) -> float | None:
+    return None if math.isinf(value) else value
+
+
 def _with(claim: Compared, **changed: object) -> Compared:
     values = {name: getattr(claim, name) for name in Compared.__struct_fields__}
     return Compared(**(values | changed))
 
 
 def band_of(claim: Claim) -> tuple[float, float]:
-    """Where our figure counts as reproduced: the published ones, widened by `within`; of a bound, all beyond it."""
+    """The published figures, widened by `within`; of a bound, all beyond it. Ours counts as reproduced there, unless
+    the direction alone is compared.
+    """
     low, high = reference(claim)
     values = (low, high)
     low, high = low - claim.within * abs(low), high + claim.within * abs(high)
@@ -161,7 +191,11 @@ def figures(claim: Claim, arms: Mapping[str, Sequence[Row]]) -> list[Point]:
 
 
 def taken(claim: Claim, points: Sequence[Point]) -> tuple[float, float, float]:
-    """The figure that is compared, and its ends. NoEvidenceError where a growth has one point, or begins at 0."""
+    """The figure that is compared, and its ends. NoEvidenceError where a growth has one point, or begins at 0.
+
+    The least of several figures lies between the least of their lower and the least of their upper ends, so that a
+    point whose median is not the least counts, too; the greatest likewise.
+    """
     if claim.take in GROWTHS:
         if len(points) < 2:
             raise NoEvidenceError(f"A growth needs results at two values of {claim.along} at least, and there is one.")
@@ -171,14 +205,19 @@ def taken(claim: Claim, points: Sequence[Point]) -> tuple[float, float, float]:
         grown = [
             (after.value / before.value, after.low / before.high, after.high / before.low) for before, after in pairs
         ]
-        return min(grown)
-    chosen = {
-        "last": lambda: points[-1],
-        "first": lambda: points[0],
-        "least": lambda: min(points, key=lambda point: point.value),
-        "greatest": lambda: max(points, key=lambda point: point.value),
+        return _each(min, grown)
+    ends = [(point.value, point.low, point.high) for point in points]
+    return {
+        "last": lambda: ends[-1],
+        "first": lambda: ends[0],
+        "least": lambda: _each(min, ends),
+        "greatest": lambda: _each(max, ends),
     }[claim.take]()
-    return chosen.value, chosen.low, chosen.high
+
+
+def _each(choose: Callable[[Sequence[float]], float], ends: Sequence[Ends]) -> Ends:
+    values, lows, highs = zip(*ends, strict=True)
+    return choose(values), choose(lows), choose(highs)
 
 
 def _by_place(claim: Claim, arms: Mapping[str, Sequence[Row]], arm: str) -> dict[object, Row]:
@@ -263,10 +302,21 @@ def number(value: float, digits: int) -> str:
 
 
 def status_of(document: Document) -> int:
-    """The exit status: that of the gravest failure of a command, else 1 if an effect is not seen, else 0."""
-    failed = {answer.status for answer in document.studies}
-    gravest = next((status for status in FAILURES if status in failed), judge.PASS)
-    return gravest or int(any(answer.verdict == NOT_SEEN for answer in document.studies))
+    """The exit status, the gravest (4 > 3 > 5 > 1 > 0) of all: those of commands, 1 for an effect that is not seen, 5
+    for a damaged file.
+    """
+    statuses = [answer.status for answer in document.studies]
+    statuses += [judge.LIMIT_MISSED for answer in document.studies if answer.outcome == NOT_SEEN]
+    statuses += [judge.CONTENT_FAILED for skipped in document.skipped if skipped.damaged]
+    return judge.gravest([judge.PASS, *statuses])
+
+
+def in_order(answers: Sequence[Answer]) -> tuple[list[Answer], list[Answer]]:
+    """The answers of studies that were tried, and those of the others."""
+    return (
+        [answer for answer in answers if answer.outcome != UNTESTABLE],
+        [answer for answer in answers if answer.outcome == UNTESTABLE],
+    )
 
 
 def arms_of(study: Study, rows: Mapping[str, Sequence[Row]]) -> dict[str, list[Row]]:

@@ -10,12 +10,22 @@ from typing import NamedTuple
 
 from dlio_bench.reports import page
 from dlio_bench.reports.files import write_whole
-from dlio_bench.reports.reproduce import number, status_of
-from dlio_bench.reports.reproduce_text import ours, published, summary
-from dlio_bench.reports.reproduce_types import NOT_SEEN, REPRODUCED, SEEN, UNTESTABLE, Answer, Compared, Document
+from dlio_bench.reports.reproduce import in_order, number, status_of
+from dlio_bench.reports.reproduce_text import ours, published, skipped, summary
+from dlio_bench.reports.reproduce_types import (
+    FAILED,
+    IN_PART,
+    NOT_SEEN,
+    REPRODUCED,
+    SEEN,
+    UNTESTABLE,
+    Answer,
+    Compared,
+    Document,
+)
 
 WIDTH, MARGIN, ROOM, LINE = 620, 150, 90, 18  # of a figure: pixels in all, for names, for figures, of a row
-BADGES = {REPRODUCED: "good", SEEN: "some", NOT_SEEN: "bad", UNTESTABLE: "none"}
+BADGES = {REPRODUCED: "good", IN_PART: "some", SEEN: "some", NOT_SEEN: "bad", FAILED: "bad", UNTESTABLE: "none"}
 
 
 class Mark(NamedTuple):
@@ -30,10 +40,10 @@ class Mark(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A claim, drawn: rows, and the band in which it counts as reproduced; ticks (pixel, text)."""
+    """A claim, drawn: rows, and the band in which it counts as reproduced, if it can; ticks (pixel, text)."""
 
     marks: list[Mark]
-    band: tuple[float, float]
+    band: tuple[float, float] | None
     ticks: list[tuple[float, str]]
     height: int
 
@@ -45,13 +55,16 @@ def write(document: Document, path: Path) -> None:
 
 def html(document: Document) -> str:
     """The page's HTML. Every text of the document is escaped; it has no script."""
+    tried, others = in_order(document.studies)
     return page.without_figures(
         "reproduce.html.j2",
         document=document,
         summary=summary(document),
         status=status_of(document),
         badges=BADGES,
-        answers=[(answer, _claims(answer)) for answer in document.studies],
+        answers=[(answer, _claims(answer)) for answer in tried],
+        others=others,
+        skipped=skipped(document),
         command=shlex.join(document.command),
         width=WIDTH,
         line=LINE,
@@ -88,16 +101,19 @@ def figure(claim: Compared) -> Figure | None:
             for point in claim.points
         ]
         rows += [compared] if len(claim.points) > 1 else []
-    ends = [value for row in rows for value in row[2:5]] + [end for end in claim.band if end is not None]
+    ends = [value for row in rows for value in row[2:5]] + [end for end in claim.band or () if end is not None]
     least, most = min(0.0, *ends), max(ends) or 1.0
     scale = (WIDTH - MARGIN - ROOM) / ((most - least) or 1.0)
 
     def place(value: float) -> float:
         return round(MARGIN + (min(max(value, least), most) - least) * scale, 1)
 
-    low, high = (end if end is not None else limit for end, limit in zip(claim.band, (least, most), strict=True))
+    band = None
+    if claim.band is not None:
+        low, high = (end if end is not None else limit for end, limit in zip(claim.band, (least, most), strict=True))
+        band = place(low), place(high)
     marks = [Mark(name, told, place(x), place(left), place(right), mine) for name, told, x, left, right, mine in rows]
-    return Figure(marks, (place(low), place(high)), _ticks(least, most, place(least), scale), LINE * len(rows) + 26)
+    return Figure(marks, band, _ticks(least, most, place(least), scale), LINE * len(rows) + 26)
 
 
 def _ticks(least: float, most: float, start: float, scale: float) -> list[tuple[float, str]]:

@@ -4,9 +4,9 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dlio_bench.reports.formatting import NOTHING
-from dlio_bench.reports.reproduce import said, status_of
-from dlio_bench.reports.reproduce_types import UNTESTABLE, VERDICTS, Answer, Compared, Document, Study
+from dlio_bench.reports.formatting import NOTHING, plural
+from dlio_bench.reports.reproduce import DIRECTION, in_order, said, status_of
+from dlio_bench.reports.reproduce_types import FAILED, OUTCOMES, UNTESTABLE, Answer, Compared, Document, Study
 from dlio_bench.wrapping import printable, wrapped
 
 
@@ -38,9 +38,9 @@ def plan(document: Mapping[str, Any]) -> str:
 
 
 def summary(document: Document) -> str:
-    """'3 reproduced, 1 effect seen, size differs, ...' in the order of the verdicts."""
-    verdicts = [answer.verdict for answer in document.studies]
-    return "; ".join(f"{verdict}: {verdicts.count(verdict)}" for verdict in VERDICTS if verdict in verdicts)
+    """'reproduced: 3; effect seen, size differs: 1; ...' in the order of the outcomes."""
+    outcomes = [answer.outcome for answer in document.studies]
+    return "; ".join(f"{outcome}: {outcomes.count(outcome)}" for outcome in OUTCOMES if outcome in outcomes)
 
 
 def ours(claim: Compared) -> str:
@@ -52,7 +52,7 @@ def ours(claim: Compared) -> str:
 
 def published(claim: Compared) -> str:
     """The published figures, each with where it was measured."""
-    kind = "" if claim.published_as == "value" else f"{claim.published_as} "
+    kind = {"value": "", DIRECTION: "over another span "}.get(claim.published_as, f"{claim.published_as} ")
     kind += "" if claim.grown is None else f"{claim.grown:.3g}, of "
     return kind + ", ".join(f"{entry.value:g}{f' ({entry.at})' if entry.at else ''}" for entry in claim.published)
 
@@ -66,17 +66,40 @@ def _lines(document: Document) -> Iterator[str]:
     of = f"results in {document.against}" if document.against else f"size {document.size}"
     count = len(document.studies)
     yield from wrapped(f"{count} {'study' if count == 1 else 'studies'}, {of}. {summary(document)}", "reproduce: ", 2)
-    for answer in document.studies:
+    tried, others = in_order(document.studies)
+    for answer in tried:
         yield ""
-        yield from wrapped(f"{answer.study}: {answer.title}", f"{answer.verdict.upper()}  ", 2)
+        yield from wrapped(f"{headline(answer)}  {answer.study}: {answer.title}", "", 2)
         yield from _answered(answer)
+    if others:
+        yield ""
+        yield UNTESTABLE.upper()
+    for answer in others:
+        yield from wrapped(answer.why, f"  {answer.study}: ", 4)
+    if document.skipped:
+        yield ""
+        yield from wrapped(skipped(document), "  skipped  ", 4)
+    for entry in document.skipped:
+        yield from wrapped(entry.why, f"    {entry.file}: ", 6)
     yield ""
     yield f"  status   {status_of(document)}"
 
 
+def headline(answer: Answer) -> str:
+    """The verdict as a heading: 'REPRODUCED IN PART (1 of 4 claims tested)'."""
+    return answer.outcome.upper() + answer.verdict[len(answer.outcome) :]
+
+
+def skipped(document: Document) -> str:
+    """How many files were not compared: '3 files not compared, 1 of them damaged'."""
+    damaged = sum(entry.damaged for entry in document.skipped)
+    return f"{plural(len(document.skipped), 'file')} not compared, {damaged} of them damaged"
+
+
 def _answered(answer: Answer) -> Iterator[str]:
-    if answer.verdict == UNTESTABLE:
-        yield from wrapped(answer.why, "  why      ")
+    if answer.failure:
+        yield from wrapped(answer.failure, "  failed   ")
+    if answer.outcome == FAILED:
         return
     for claim in answer.claims:
         yield from wrapped(claim.name, f"  {claim.verdict}: ", 4)

@@ -12,6 +12,12 @@ SEEN: Verdict = "effect seen, size differs"
 NOT_SEEN: Verdict = "not seen"
 UNTESTABLE: Verdict = "not testable here"
 VERDICTS = (REPRODUCED, SEEN, NOT_SEEN, UNTESTABLE)
+Outcome = Literal[  # of a study: as of a claim, but also of one that was tested in part, and of a command that failed
+    "reproduced", "reproduced in part", "effect seen, size differs", "not seen", "failed", "not testable here"
+]
+IN_PART: Outcome = "reproduced in part"
+FAILED: Outcome = "failed"
+OUTCOMES: tuple[Outcome, ...] = (REPRODUCED, IN_PART, SEEN, NOT_SEEN, FAILED, UNTESTABLE)
 Kind = Literal["generate", "run", "simulate", "couple"]
 SizeName = Literal["smoke", "laptop", "site"]
 Need = Literal["adios2", "fuse", "tensorflow"]
@@ -35,7 +41,7 @@ class Run(_Table, frozen=True, kw_only=True):
 
     name: FolderName
     command: Kind = "run"
-    subject: str = ""
+    subject: Annotated[str, Meta(pattern="^([^-].*)?$")] = ""
     options: dict[str, Value | list[Value]] = {}
 
 
@@ -60,7 +66,7 @@ class Claim(_Table, frozen=True, kw_only=True):
 
     take: which of these figures is compared, or growth: the last over the first; least growth: the least of all steps
     from one to the next. within: how far, as a share of the published figures, ours may be from them. published_as:
-    whether these are figures, or bounds.
+    whether these are figures, or bounds, or of another span than ours, so that the direction alone is compared.
     """
 
     name: Word
@@ -71,7 +77,7 @@ class Claim(_Table, frozen=True, kw_only=True):
     along: Word = "nodes"
     take: Take = "last"
     published: Annotated[tuple[Published, ...], Meta(min_length=1)]
-    published_as: Literal["value", "at most", "at least"] = "value"
+    published_as: Literal["value", "at most", "at least", "direction"] = "value"
     source: Word
     within: Annotated[float, Meta(gt=0, le=1)] = WITHIN
     effect: Effect
@@ -119,7 +125,7 @@ class Point(Struct, frozen=True, kw_only=True):
 
 
 class Compared(Struct, frozen=True, kw_only=True):
-    """A claim with its verdict. value: ours, low to high; band: where it counts as reproduced.
+    """A claim with its verdict. value: ours, low to high; band: where it counts as reproduced, if it can.
 
     grown: of a growth, the published one; `published` and `points` then are what grows.
     """
@@ -130,7 +136,7 @@ class Compared(Struct, frozen=True, kw_only=True):
     published_as: str
     source: str
     grown: float | None = None
-    band: tuple[float | None, float | None]
+    band: tuple[float | None, float | None] | None
     points: list[Point] = []
     value: float | None = None
     low: float | None = None
@@ -140,23 +146,38 @@ class Compared(Struct, frozen=True, kw_only=True):
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """What came of a study. marks: of the results that were compared."""
+    """What came of a study. outcome: in one word; verdict: with the count of tested claims where these are not all.
+
+    failure: why a command left no results, with its last message; marks: of the results that were compared.
+    """
 
     study: str
     title: str
     shows: str
     source: str
     differs: str = ""
-    verdict: Verdict
+    outcome: Outcome
+    verdict: str
     why: str
+    failure: str = ""
     claims: list[Compared] = []
     marks: list[str] = []
     files: list[str] = []
     status: Count = 0
 
 
+class Skipped(Struct, frozen=True, kw_only=True):
+    """A file that was not compared. damaged: it should hold a result, and does not."""
+
+    file: str
+    why: str
+    damaged: bool
+
+
 class Document(Struct, frozen=True, kw_only=True):
-    """What `dlio-bench reproduce` says of all studies. against: the results that were judged, if they are a site's."""
+    """What `dlio-bench reproduce` says of all studies. against: the results that were judged, if they are a site's;
+    skipped: files among them.
+    """
 
     schema: Literal["dlio-bench/reproduce/1"] = "dlio-bench/reproduce/1"
     kind: Literal["reproduce"] = "reproduce"
@@ -166,3 +187,4 @@ class Document(Struct, frozen=True, kw_only=True):
     command: list[str]
     host: dict[str, Any] = field(default_factory=dict)
     studies: list[Answer]
+    skipped: list[Skipped] = []

@@ -16,6 +16,7 @@ from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.cluster.process import python_command
 
 RESUME = "DLIO_BENCH_RESUME"  # for the commands that another one starts: what a user gives to go on
+MESSAGE = "DLIO_BENCH_MESSAGE"  # for the same: the file that keeps the message with which one of them fails
 END_SECONDS = 30.0  # that an interrupted command has to end its ranks and to remove what it left half done
 
 
@@ -29,18 +30,26 @@ def going_on(out: Path | None = None, words: Sequence[str] | None = None) -> str
 
 
 def run_command(
-    words: Sequence[str], resume: str, *, folder: Path | None = None, handles: Sequence[int] = (), told: bool = True
+    words: Sequence[str],
+    resume: str,
+    *,
+    folder: Path | None = None,
+    handles: Sequence[int] = (),
+    told: bool = True,
+    message: Path | None = None,
 ) -> tuple[int, str]:
     """Run a command in a folder; its exit status, and its errors unless they are told.
 
     resume: what a user gives to go on if this is stopped. told: what it says on stderr goes there. handles: file
-    descriptors that it keeps open, also if this process is killed. It has a session of its own, so that Ctrl-C on a
-    terminal reaches this process alone, which ends it politely.
+    descriptors that it keeps open, also if this process is killed. message: the file that keeps its message if it
+    fails. It has a session of its own, so that Ctrl-C on a terminal reaches this process alone, which ends it politely.
     """
     process = subprocess.Popen(
         python_command("dlio_bench", *words),
         cwd=folder,
-        env=os.environ | {RESUME: resume, walltime.ENDS: "0"},  # this process keeps the time
+        env=os.environ
+        | {RESUME: resume, walltime.ENDS: "0"}  # this process keeps the time
+        | ({} if message is None else {MESSAGE: str(message)}),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=None if told else subprocess.PIPE,

@@ -27,9 +27,9 @@ def add_reproduce(commands: Commands) -> None:
     parser = commands.add_parser(
         "reproduce",
         help="reproduce published figures: run studies, and say which effects are there",
-        description="Carry out studies of published figures, and compare. Each gets a verdict: reproduced; effect "
-        "seen, size differs; not seen; not testable here. The same command goes on where it was stopped, and measures "
-        "nothing again.",
+        description="Carry out studies of published figures, and compare. Each gets a verdict: reproduced, or in part; "
+        "effect seen, size differs; not seen; failed; not testable here. The same command goes on where it was stopped "
+        "and measures nothing again.",
         epilog=EXAMPLES,
     )
     parser.add_argument(

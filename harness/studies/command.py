@@ -10,11 +10,12 @@ from pathlib import Path
 from dlio_bench import __version__, documents
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.acceptance.record import held
+from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.studies import files, work
 from dlio_bench.reports import judge, reproduce_html, reproduce_text
 from dlio_bench.reports import reproduce as comparing
 from dlio_bench.reports.files import write_whole
-from dlio_bench.reports.reproduce_types import Answer, Document, Size, SizeName, Study
+from dlio_bench.reports.reproduce_types import Answer, Document, Size, SizeName, Skipped, Study
 from dlio_bench.reports.typed import to_json
 
 NAME, PAGE, BEGUN = "reproduce.json", "report.html", "begun.json"
@@ -58,13 +59,13 @@ def reproduce(options: Options) -> int:
     if options.against is not None:
         if options.dry_run:
             raise UsageError("--against starts nothing, so that --dry-run says nothing of it. Leave one of them out.")
-        rows = work.require_rows(options.against)
+        rows, skipped = work.require_rows(options.against)
         _require_folder(options.out, None)
         answers = [
             comparing.evaluate(name, study, work.given_arms(name, study, options.against, rows))
             for name, study in studies.items()
         ]
-        return _hand_over(options, answers, None)
+        return _hand_over(options, answers, None, skipped)
     planned = {name: _planned(name, study, options) for name, study in studies.items()}
     if options.dry_run:
         _tell_plan(options, planned)
@@ -91,25 +92,42 @@ def _carried_out(planned: Mapping[str, Planned], handle: int, resume: str) -> li
     total = sum(len(entry.parts) for entry in planned.values())
     number, answers = 0, []
     for name, entry in planned.items():
-        why, status, done = entry.lacking, 0, []
-        for part in entry.parts:
-            number += 1
-            try:
-                work.carry_out(part, _say, f"[{number}/{total}]", handle, resume)
-                done.append(part)
-                status = judge.INVALID if work.finished(part) == judge.INVALID else status
-            except work.RunFailedError as error:
-                why = str(error)
-                status = error.status if error.status == judge.CONTENT_FAILED else judge.NOTHING_MEASURED
-        rows = work.own_rows(done)
-        work.remove_data(entry.parts)
-        arms = comparing.arms_of(entry.study, rows)
-        answers.append(comparing.evaluate(name, entry.study, arms, why, status))
+        heads = [f"[{number + place}/{total}]" for place in range(1, len(entry.parts) + 1)]
+        number += len(entry.parts)
+        try:
+            for part in entry.parts:
+                work.finished(part)
+            answers.append(_tried(name, entry, heads, handle, resume))
+        except UsageError as error:  # its file was changed since
+            failure, status = str(error), judge.NOTHING_MEASURED
+            answers.append(comparing.evaluate(name, entry.study, {}, failure=failure, status=status))
         _say(f"{name}: {answers[-1].verdict}")
     return answers
 
 
-def _hand_over(options: Options, answers: Sequence[Answer], size: SizeName | None) -> int:
+def _tried(name: str, entry: Planned, heads: Sequence[str], handle: int, resume: str) -> Answer:
+    """What came of the commands of one study."""
+    failures, statuses, done = [], [judge.PASS], []
+    for part, head in zip(entry.parts, heads, strict=True):
+        try:
+            work.carry_out(part, _say, head, handle, resume)
+            done.append(part)
+            statuses += [judge.INVALID] if work.finished(part) == judge.INVALID else []
+        except work.RunFailedError as error:
+            failures.append(str(error))
+            statuses.append(error.status if error.status == judge.CONTENT_FAILED else judge.NOTHING_MEASURED)
+    rows, damaged = work.own_rows(done)
+    failures += [f"{skipped.file}: {skipped.why}" for skipped in damaged]
+    statuses += [judge.CONTENT_FAILED] * bool(damaged)
+    work.remove_data(entry.parts)
+    arms = comparing.arms_of(entry.study, rows)
+    failure, status = " ".join(failures), judge.gravest(statuses)
+    return comparing.evaluate(name, entry.study, arms, entry.lacking, failure=failure, status=status)
+
+
+def _hand_over(
+    options: Options, answers: Sequence[Answer], size: SizeName | None, skipped: Sequence[Skipped] = ()
+) -> int:
     """Write the document and the page, and print the answer."""
     document = Document(
         version=__version__,
@@ -118,6 +136,7 @@ def _hand_over(options: Options, answers: Sequence[Answer], size: SizeName | Non
         command=["dlio-bench", *sys.argv[1:]],
         host=_host(options),
         studies=list(answers),
+        skipped=list(skipped),
     )
     write_whole(options.out / NAME, (json.dumps(to_json(document), indent=1, allow_nan=False) + "\n").encode())
     reproduce_html.write(document, options.out / PAGE)
@@ -159,16 +178,25 @@ def _tell_plan(options: Options, planned: Mapping[str, Planned]) -> None:
 
 
 def _require_folder(out: Path, size: SizeName | None) -> None:
-    """The folder of the results, made if it is absent. UsageError for one that is somebody else's, or of another size.
+    """The folder of the results, made if it is absent. UsageError for one that is somebody else's, of another size, or
+    that another version of the code measured.
 
     size: None: of results that were judged, and not made.
     """
-    mark = {"reproduce": size}
+    mark: dict[str, str | None] = {"reproduce": size} | (
+        {} if size is None else {"version": __version__, "code": code_digest()}
+    )
     if out.is_dir() and any(out.iterdir()):
         try:
             before = documents.load_json(documents.read(out / BEGUN))
         except (OSError, ValueError):
             raise UsageError(f"--out {out} holds other files. Results are never mixed: choose a new folder.") from None
+        if isinstance(before, dict) and before.get("reproduce") == size and before != mark:
+            raise UsageError(
+                f"--out {out} was measured with another version of dlio-bench ({_told(before)}; now {_told(mark)}). "
+                "Results are never mixed: repeat with another --out, or judge what is there with "
+                f"--against {out} and another --out."
+            )
         if before != mark:
             raise UsageError(
                 f"--out {out} was begun in another way ({before}), and this is {mark}. Results are never mixed: choose "
@@ -176,9 +204,15 @@ def _require_folder(out: Path, size: SizeName | None) -> None:
             )
     try:
         out.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UsageError(f"--out {out} is, or lies below, a file and not a folder. Name a new folder.") from None
     except OSError as error:
         raise EnvironmentFailure(f"--out {out} cannot be made: {error.strerror}. Name another.") from error
     write_whole(out / BEGUN, (json.dumps(mark) + "\n").encode())
+
+
+def _told(mark: Mapping[str, object]) -> str:
+    return f"{mark.get('version', 'unknown')}, code {str(mark.get('code', 'unknown'))[:12]}"
 
 
 def _print_json(document: object) -> None:

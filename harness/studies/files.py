@@ -3,21 +3,32 @@
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from dlio_bench import documents
 from dlio_bench.errors import EnvironmentFailure, UsageError, remedy
+from dlio_bench.harness.coupling.arguments import add_couple
+from dlio_bench.harness.generation.arguments import add_generate
+from dlio_bench.harness.ground.arguments import Commands, add_hosts
+from dlio_bench.harness.parser import Parser
+from dlio_bench.harness.run.arguments import add_run
+from dlio_bench.harness.simulator.arguments import add_simulate
+from dlio_bench.harness.studies.work import parts
 from dlio_bench.refusals import did_you_mean, one_of, unknown
-from dlio_bench.reports.reproduce import band_of, run_of
+from dlio_bench.reports.reproduce import GROWTHS, band_of, run_of
 from dlio_bench.reports.reproduce_rows import ATTRIBUTES, is_known
 from dlio_bench.reports.reproduce_types import Claim, Effect, Published, Run, Size, Study, Value
+from dlio_bench.units import parse_bytes, parse_seconds
 
 FIX = "docs/how-to/reproduce-published-figures.md explains the keys"
 ENDING = ".toml"
+NO_VALUE = re.compile("-[^0-9.]")  # begins an option
+UNFIT = ("--help", "--out")  # options that end a command early, or that `reproduce` gives
 SHIPPED = "dlio_bench.benchmarks"
 TABLES: dict[str, type[msgspec.Struct]] = {
     "run": Run, "claim": Claim, "size": Size, "published": Published, "effect": Effect,
@@ -67,6 +78,11 @@ def parse(document: Mapping[str, Any], name: str) -> Study:
         study = msgspec.convert(document, Study)
     except msgspec.ValidationError as error:
         raise UsageError(f"'{name}': {_explained(error, document)}") from None
+    for place, number in _numbers(document, ""):
+        if not math.isfinite(number):
+            raise UsageError(
+                f"'{name}': {place} is {number}, which is no finite number. Write the figure, or leave it out."
+            )
     for problem in _problems(study):
         raise UsageError(f"'{name}': {problem}")
     return study
@@ -92,6 +108,18 @@ def _explained(error: msgspec.ValidationError, document: Any) -> str:
     return f"{key} is {str(value)[:80]!r}: {problem[:1].lower()}{problem[1:200]}. {FIX}."
 
 
+def _numbers(value: object, place: str) -> Iterator[tuple[str, float]]:
+    """Every number with a point of a document, with its place as in `claim[0].within`."""
+    if isinstance(value, float):
+        yield place, value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _numbers(inner, f"{place}.{key}" if place else key)
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _numbers(inner, f"{place}[{number}]")
+
+
 def _problems(study: Study) -> Iterator[str]:
     """What does not go together in a study, with its key and a fix."""
     runs = {run.name: run for run in study.run}
@@ -103,14 +131,51 @@ def _problems(study: Study) -> Iterator[str]:
         for word in (*(size.runs or ()), *size.run):
             if word not in runs:
                 yield f"size.{size_name} names the run '{word}', which is not there. Use {one_of([*runs])}."
+        for key, read in (("time", parse_seconds), ("space", parse_bytes)):
+            try:
+                read(getattr(size, key))
+            except UsageError as error:
+                yield f"size.{size_name}.{key}: {error}"
     for number, run in enumerate(study.run):
         for option, value in (study.options | run.options).items():
             if isinstance(value, str) and value.startswith("@") and value[1:] not in runs:
                 yield f"run[{number}].options.{option} is {value!r}, and there is no such run. Use {one_of([*runs])}."
+    yield from _refused(study)
     for name, wanted in study.arm.items():
         yield from _arm_problems(f"arm.{name}", wanted, study, runs)
     for number, claim in enumerate(study.claim):
         yield from _claim_problems(study, claim, f"claim[{number}]", runs)
+
+
+def _refused(study: Study) -> Iterator[str]:
+    """Words that a command does not take, of each run at each size."""
+    commands = _commands()
+    for size_name, size in study.size.items():
+        for part in parts("", study, size, Path()):
+            place = f"run '{part.run.name}' at size.{size_name}"
+            command = commands.choices[part.run.command]
+            known = command._option_string_actions
+            for word in part.words[1:]:
+                if NO_VALUE.match(word) and (word not in known or word in UNFIT):
+                    hint = did_you_mean(word, known)
+                    yield f"{place}: a study may not give '{word}' to `{part.run.command}`.{hint} {FIX}."
+            try:
+                command.parse_args([*part.words[1:], "--out", "out"])
+            except UsageError as error:
+                yield f"{place}: {error}"
+
+
+@cache
+def _commands() -> Commands:
+    """The commands that a study may start, with their options."""
+    commands = cast("Commands", Parser(prog="dlio-bench").add_subparsers())
+    for add in (add_run, add_generate, add_simulate, add_couple):
+        add(commands)
+    for name in ("run", "generate", "couple"):
+        add_hosts(commands.choices[name])
+        for option in ("--timeout", "--walltime"):
+            commands.choices[name].add_argument(option)
+    return commands
 
 
 def _arm_problems(place: str, wanted: Mapping[str, Value], study: Study, runs: Mapping[str, Run]) -> Iterator[str]:
@@ -145,6 +210,13 @@ def _claim_problems(study: Study, claim: Claim, place: str, runs: Mapping[str, R
         yield f"{place}.effect says nothing. Write above = 1.0, or below = 1.0, or both."
     low = -math.inf if effect.above is None else effect.above
     high = math.inf if effect.below is None else effect.below
+    for number, entry in enumerate(claim.published):
+        if claim.take in GROWTHS and len(claim.published) > 1 and entry.value <= 0:
+            yield (
+                f"{place}.published[{number}].value is {entry.value:g}, and a growth from or to it has no size. Leave "
+                'it out, or write take = "last".'
+            )
+            return
     band = band_of(claim)
     if low >= high or band[1] <= low or band[0] >= high:
         yield (

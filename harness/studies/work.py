@@ -13,21 +13,24 @@ from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, OutOfTi
 from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.ground.folders import UNFINISHED
 from dlio_bench.harness.ground.subcommands import run_command
-from dlio_bench.reports import control_tree, couple, result, simulation
-from dlio_bench.reports.collection import load_files
+from dlio_bench.reports import control_tree, couple, earlier, result, simulation
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.reproduce import run_of
 from dlio_bench.reports.reproduce_rows import Row, matching, of_control_tree, of_couple, of_result, of_simulation
-from dlio_bench.reports.reproduce_types import Need, Run, Size, Study, Value
+from dlio_bench.reports.reproduce_types import Need, Run, Size, Skipped, Study, Value
+from dlio_bench.reports.types import SCHEMA
 from dlio_bench.units import parse_seconds
 
 DONE = ".ended.json"  # behind the name of the folder of a run that has ended: its words and its exit status
+SAID = ".message.txt"  # behind it: the message of a run that failed
+MOST_MESSAGE = 2000  # characters of it that are told
 GOOD = {
     "run": (0, 1, 3),
     "simulate": (0,),
     "couple": (0,),
     "generate": (0,),
 }  # exit statuses that leave results, whatever they are worth
+COMPARED = (SCHEMA, *earlier.SCHEMAS, couple.SCHEMA)  # schemas of a result.json
 Say = Callable[[str], None]  # tells a user what happens
 
 
@@ -138,6 +141,10 @@ def _mark(part: Part) -> Path:
     return part.folder.with_name(f"{part.folder.name}{DONE}")
 
 
+def _message(part: Part) -> Path:
+    return part.folder.with_name(f"{part.folder.name}{SAID}")
+
+
 def carry_out(part: Part, say: Say, head: str, handle: int, resume: str) -> None:
     """Run a command that has not ended here yet. OutOfTime before one that cannot end in time; RunFailedError."""
     status = finished(part)
@@ -152,7 +159,8 @@ def carry_out(part: Part, say: Say, head: str, handle: int, resume: str) -> None
         status = _run(part, handle, resume)
     if status not in GOOD[part.run.command]:
         why = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-        raise RunFailedError(f"`dlio-bench {' '.join(part.words)}` {why}; its message is on the terminal.", status)
+        told = _message(part).read_text(errors="replace")[:MOST_MESSAGE] if _message(part).is_file() else ""
+        raise RunFailedError(f"`dlio-bench {' '.join(part.words)}` {why}{f': {told}' if told else '.'}", status)
 
 
 def _run(part: Part, handle: int, resume: str) -> int:
@@ -162,7 +170,8 @@ def _run(part: Part, handle: int, resume: str) -> int:
         shutil.rmtree(part.folder)  # of a command that was killed
     part.folder.parent.mkdir(parents=True, exist_ok=True)
     try:
-        status, _ = run_command(part.command[1:], resume, handles=(handle,))
+        _message(part).unlink(missing_ok=True)
+        status, _ = run_command(part.command[1:], resume, handles=(handle,), message=_message(part))
     except KeyboardInterrupt:
         signals.met()
         raise EnvironmentFailure(
@@ -174,24 +183,61 @@ def _run(part: Part, handle: int, resume: str) -> int:
     return status
 
 
-def rows_in(folder: Path) -> list[Row]:
-    """The rows of all documents in a folder and below it. DataError for one that is damaged."""
-    rows = [row for path in sorted(folder.rglob(simulation.NAME)) for row in _simulated(path)]
-    for path in sorted(folder.rglob(control_tree.NAME)):
-        rows += of_control_tree(control_tree.load(path), str(path))
-    coupled, others = couple.apart(sorted(folder.rglob(result.RESULT_NAME)))
-    rows += [row for path in coupled for row in of_couple(couple.load(path), str(path))]
-    return rows + [of_result(known, steps, str(path)) for path, (known, steps) in load_files(others).items()]
+def rows_in(folder: Path) -> tuple[list[Row], list[Skipped]]:
+    """The rows of all documents in a folder and below it, and the files that hold none."""
+    rows: list[Row] = []
+    skipped: list[Skipped] = []
+    for name, of_file in ((simulation.NAME, _simulated), (control_tree.NAME, _tree), (result.RESULT_NAME, _measured)):
+        for path in sorted({path.resolve() for path in folder.rglob(name)}):
+            try:
+                rows += of_file(path)
+            except _AnotherKindError as error:
+                skipped.append(Skipped(file=str(path), why=str(error), damaged=False))
+            except BenchError as error:
+                skipped.append(Skipped(file=str(path), why=str(error), damaged=True))
+    return rows, skipped
+
+
+def _tree(path: Path) -> Iterator[Row]:
+    yield from of_control_tree(control_tree.load(path), str(path))
 
 
 def _simulated(path: Path) -> Iterator[Row]:
     return of_simulation(simulation.load(path), str(path))
 
 
-def own_rows(planned: Sequence[Part]) -> dict[str, list[Row]]:
-    """The rows of each run of a study that was carried out here, by its name."""
-    made = [part for part in planned if part.run.command != "generate" and finished(part) is not None]
-    return {part.run.name: rows_in(part.folder) for part in made}
+class _AnotherKindError(Exception):
+    """Why a file that is whole is not compared."""
+
+
+def _measured(path: Path) -> Iterator[Row]:
+    schema = _schema(path)
+    if schema is not None and schema not in COMPARED:
+        raise _AnotherKindError(f"It is of schema {schema!r}, and no result of a run, a workflow or a simulation.")
+    if schema == couple.SCHEMA:
+        yield from of_couple(couple.load(path), str(path))
+    else:
+        yield of_result(*result.load(path, mark_altered=True), str(path))
+
+
+def _schema(path: Path) -> object:
+    """What a file says that it is; None where it holds no JSON, so that whoever loads it says why."""
+    try:
+        document = documents.load_json(documents.read(path))
+    except (OSError, ValueError, UsageError):
+        return None
+    return document.get("schema", "none") if isinstance(document, dict) else "none"
+
+
+def own_rows(planned: Sequence[Part]) -> tuple[dict[str, list[Row]], list[Skipped]]:
+    """The rows of each run of a study that was carried out here, by its name, and its files that are damaged."""
+    rows: dict[str, list[Row]] = {}
+    damaged: list[Skipped] = []
+    for part in planned:
+        if part.run.command != "generate" and finished(part) is not None:
+            rows[part.run.name], skipped = rows_in(part.folder)
+            damaged += skipped
+    return rows, damaged
 
 
 def given_arms(name: str, study: Study, results: Path, rows: Sequence[Row]) -> Mapping[str, Sequence[Row]]:
@@ -203,21 +249,20 @@ def given_arms(name: str, study: Study, results: Path, rows: Sequence[Row]) -> M
         if run is not None and run.command == "run" and run.subject:
             asked["workload"] = run.subject
         folder = results / name / arm
-        inside = rows_in(folder) if folder.is_dir() else rows
+        inside = rows_in(folder)[0] if folder.is_dir() else rows
         arms[arm] = matching(inside, asked)
     return arms
 
 
-def require_rows(results: Path) -> list[Row]:
-    """The rows of a site's results. UsageError where there are none."""
+def require_rows(results: Path) -> tuple[list[Row], list[Skipped]]:
+    """The rows of a site's results, and the files that hold none. UsageError; DataError where all are damaged."""
     if not results.is_dir():
         raise UsageError(f"--against {results} is no folder. Name the folder of results that `dlio-bench run` wrote.")
-    try:
-        rows = rows_in(results)
-    except BenchError as error:
-        raise DataError(f"--against {results}: {error}") from None
+    rows, skipped = rows_in(results)
     if not rows:
-        raise UsageError(
-            f"--against {results} holds no results. Name the folder of results that `dlio-bench run` wrote."
+        kind = DataError if any(entry.damaged for entry in skipped) else UsageError
+        told = "".join(f" {entry.file}: {entry.why}" for entry in skipped[:3])
+        raise kind(
+            f"--against {results} holds no results. Name the folder of results that `dlio-bench run` wrote.{told}"
         )
-    return rows
+    return rows, skipped

@@ -17,6 +17,8 @@ from dlio_bench.harness.studies import files, work
 from dlio_bench.reports import control_tree, reproduce, reproduce_html, reproduce_text
 from dlio_bench.reports.reproduce_rows import Row, is_exact, matching, of_result
 from dlio_bench.reports.reproduce_types import (
+    FAILED,
+    IN_PART,
     NOT_SEEN,
     REPRODUCED,
     SEEN,
@@ -24,6 +26,7 @@ from dlio_bench.reports.reproduce_types import (
     Answer,
     Claim,
     Document,
+    Point,
     Study,
 )
 from dlio_bench.units import parse_bytes, parse_seconds
@@ -56,7 +59,7 @@ def test_the_criterion_of_each_claim_can_hold_and_can_fail(name: str, number: in
     inside = [value for value in (low, high, (low + high) / 2) if np.isfinite(value)]
     effect = claim.effect
     published = next(value for value in inside if (effect.above or -np.inf) < value < (effect.below or np.inf))
-    assert verdict(claim, published) == REPRODUCED
+    assert verdict(claim, published) == (SEEN if claim.published_as == reproduce.DIRECTION else REPRODUCED)
     if effect.above is not None:
         assert verdict(claim, effect.above - 0.01 * abs(effect.above) - 1e-9) == NOT_SEEN
     if effect.below is not None:
@@ -159,13 +162,64 @@ def test_what_is_no_evidence_is_not_compared() -> None:
     assert not is_exact("read_seconds")
     twice = reproduce.compared(claim(), {"slow": [times(2.0, file="a"), times(3.0, file="b")], "quick": quick})
     assert "Put the one that is meant into a folder STUDY/slow" in twice.why
-    partly = reproduce.evaluate("a", files.parse(STUDY, "a.toml"), {"slow": [times(2.0)]}, "A run failed.", 4)
+    partly = reproduce.evaluate(
+        "a", files.parse(STUDY, "a.toml"), {"slow": [times(2.0)]}, failure="A run failed.", status=4
+    )
     assert partly.why.endswith("A run failed.")
     assert "No result is of the arm 'quick'" in partly.why
     none = reproduce.evaluate("a", files.parse(STUDY, "a.toml"), {})
     assert none.verdict == UNTESTABLE
     assert reproduce.status_of(document(none)) == 0
     assert reproduce.status_of(document(replaced_status(none, 4))) == 4
+
+
+def test_a_study_says_how_many_of_its_claims_were_tested() -> None:
+    study = files.parse(STUDY, "a.toml")
+    arms = {"slow": [times(2.0)], "quick": [times(1.0)]}
+    untested = replaced(study, claim=(study.claim[0], claim(metric="read_seconds", over=None)))
+    partly = reproduce.evaluate("a", untested, arms)
+    assert (partly.outcome, partly.verdict) == (IN_PART, "reproduced in part (1 of 2 claims tested)")
+    assert "REPRODUCED IN PART (1 of 2 claims tested)  a: t" in reproduce_text.render(document(partly))
+    assert "reproduced in part (1 of 2 claims tested)</span>" in reproduce_html.html(document(partly))
+    assert reproduce_text.summary(document(partly)) == "reproduced in part: 1"
+    missed = reproduce.evaluate("a", untested, arms | {"slow": [times(1.0)]})
+    assert missed.verdict == "not seen (1 of 2 claims tested)"
+    assert reproduce.status_of(document(missed)) == 1
+    whole = reproduce.evaluate("a", study, arms)
+    assert (whole.outcome, whole.verdict) == (REPRODUCED, REPRODUCED)
+
+
+def test_a_failed_command_is_no_missing_means_and_the_gravest_status_is_that_of_the_house() -> None:
+    study = files.parse(STUDY, "a.toml")
+    failed = reproduce.evaluate("a", study, {}, failure="`run` ended: No <space>.", status=4)
+    assert (failed.outcome, failed.failure) == (FAILED, "`run` ended: No <space>.")
+    assert failed.claims[0].verdict == UNTESTABLE
+    lacking = reproduce.evaluate("b", study, {}, "It has no FUSE.")
+    text, page = (show(document(lacking, failed)) for show in (reproduce_text.render, reproduce_html.html))
+    assert text.index("FAILED  a: t") < text.index("NOT TESTABLE HERE\n  b: It has no FUSE.")  # what was tried is first
+    assert "No &lt;space&gt;." in page
+    assert page.index("#study-1") < page.index("<summary>1 not testable here</summary>")
+    answers = [replaced_status(failed, status) for status in (5, 3, 4, 0)]
+    for rest, gravest in ((answers, 4), (answers[:2], 3), (answers[:1], 5), (answers[3:], 0)):
+        assert reproduce.status_of(document(*rest)) == gravest
+
+
+def test_where_published_figures_are_of_another_span_the_direction_alone_is_compared() -> None:
+    wanted = claim(published_as="direction")
+    same = reproduce.compared(wanted, {"slow": [times(2.5)], "quick": [times(1.0)]})
+    assert (same.verdict, same.band) == (SEEN, None)
+    assert reproduce.compared(wanted, {"slow": [times(1.0)], "quick": [times(1.0)]}).verdict == NOT_SEEN
+    assert STUDIES["cdb-reads"].claim[0].published_as == "direction"
+
+
+def test_the_least_of_several_figures_has_the_interval_of_them_all() -> None:
+    points = [Point(at="1", value=2.0, low=1.9, high=2.1), Point(at="2", value=2.2, low=0.5, high=9.0)]
+    assert reproduce.taken(claim(take="least"), points) == (2.0, 0.5, 2.1)
+    assert reproduce.taken(claim(take="greatest"), points) == (2.2, 1.9, 9.0)
+    steps = [
+        Point(at=str(at), value=value, low=low, high=value) for at, value, low in ((1, 1, 1), (2, 2, 2), (3, 5, 1))
+    ]
+    assert reproduce.taken(claim(take="least growth"), steps) == (2.0, 0.5, 2.0)
 
 
 def replaced_status(answer: Answer, status: int) -> Answer:
@@ -184,6 +238,13 @@ def replaced_status(answer: Answer, status: int) -> Answer:
         ("size", {"laptop": {"time": "1min", "space": "1MB", "runs": ["all"]}}, "names the run 'all'"),
         ("run", [{"name": "../runs"}], "run[0].name is '../runs'"),
         ("options", {"data": "@made"}, "run[0].options.data is '@made', and there is no such run"),
+        ("run", [{"name": "runs", "subject": "--help"}], "run[0].subject is '--help'"),
+        ("options", {"tinny": True}, "run 'runs' at size.laptop: a study may not give '--tinny'"),
+        ("options", {"help": True}, "may not give '--help'"),
+        ("options", {"trials": "many"}, "run 'runs' at size.laptop: "),
+        ("options", {"tau": float("nan")}, "options.tau is nan, which is no finite number"),
+        ("size", {"laptop": {"time": "soon", "space": "1MB"}}, "size.laptop.time: 'soon' is not a time"),
+        ("size", {"laptop": {"time": "1min", "space": "much"}}, "size.laptop.space: 'much'"),
         ("run", [], "has [[run]], [[claim]] and [size.laptop]"),
     ],
 )  # fmt: skip
@@ -202,6 +263,9 @@ def test_a_file_that_is_wrong_is_refused_by_key_value_and_fix(place: str, value:
         ({"effect": {}}, "claim[0].effect says nothing"),
         ({"effect": {"above": 9.0}}, "no result could show the effect"),
         ({"efect": {}}, "Did you mean 'effect'?"),
+        ({"published": [{"value": float("nan")}]}, "claim[0].published[0].value is nan"),
+        ({"effect": {"above": float("nan")}}, "claim[0].effect.above is nan"),
+        ({"take": "growth", "published": [{"value": 0.0}, {"value": 2.0}]}, "claim[0].published[0].value is 0"),
         ({"published": []}, "claim[0].published is '[]'"),
     ],
 )
