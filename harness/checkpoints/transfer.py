@@ -24,12 +24,11 @@ SAMPLED = 64  # bytes of each chunk that are compared inside the clock
 
 @dataclass(frozen=True)
 class Written:
-    """What a rank wrote: seconds from its start to its last fsync.
+    """What a rank wrote, and its seconds: it waited for bytes that were still being made, and for fsync (synced).
 
-    Of them it waited for bytes that were still being made, and for fsync. made: seconds of the thread that made bytes.
+    made: seconds of the thread that made bytes.
     """
 
-    seconds: float
     waited: float
     made: float
     synced: float
@@ -58,7 +57,6 @@ class Hands:
         """Write this rank's parts of checkpoint `number`. EnvironmentFailure that names the file and what is free."""
         syncs = Syncs(wanted=fsync)
         waited, made, done = 0.0, 0.0, 0
-        began = time.perf_counter()
         made_chunks = self._made(mine, number)
         for file, parts in groupby(mine, key=lambda entry: entry[1].file):
             path = folder / file
@@ -74,8 +72,7 @@ class Hands:
                         done += len(content)
                         life.moves += 1
                 syncs.sync(handle)
-        elapsed = time.perf_counter() - began
-        return Written(elapsed, waited, made, syncs.seconds, syncs.calls, done)
+        return Written(waited, made, syncs.seconds, syncs.calls, done)
 
     def _made(self, mine: Placed, number: int) -> Iterator[tuple[memoryview, int, float]]:
         """(bytes, offset, seconds that making took) of each chunk; the next one is made while this one is used."""
@@ -96,11 +93,9 @@ class Hands:
                 future = self._maker.submit(make, (turn + 1) % 2, key, size)
             yield content, offset, seconds
 
-    def read(self, folder: Path, theirs: Placed, number: int) -> float:
-        """Read parts that another rank wrote: seconds. Compares some bytes of each chunk. DataError, OSErrors told."""
-        began = time.perf_counter()
+    def read(self, folder: Path, theirs: Placed, number: int) -> None:
+        """Read parts that another rank wrote. Compares some bytes of each chunk. DataError, OSErrors told."""
         self._through(folder, theirs, number, SAMPLED)
-        return time.perf_counter() - began
 
     def compare(self, folder: Path, theirs: Placed, number: int) -> int:
         """Read parts again and compare every byte with what was to be written: how many. DataError."""

@@ -48,7 +48,8 @@ def test_rates_count_the_slowest_rank_and_both_means_are_told(result: Path) -> N
         for trial in content["trials"]:
             for number, write in enumerate(trial["writes"]):
                 write |= {"bytes": 100, "seconds": 4.0 - 3 * number, "rank_seconds": [0.5, 3.5],
-                          "rank_synced": [0.25, 1.75], "rank_waited": [0, 0.4], "rank_made": [0, 0]}  # fmt: skip
+                          "rank_synced": [0.25, 1.75], "rank_waited": [0, 0.5], "rank_made": [0, 0],
+                          "commit_seconds": 1.0, "commit_synced": 1.0}  # fmt: skip
             for read in trial["reads"]:
                 read |= {"seconds": 2.0, "rank_seconds": [1.0, 2.0]}
 
@@ -59,8 +60,8 @@ def test_rates_count_the_slowest_rank_and_both_means_are_told(result: Path) -> N
     assert told["checkpoint_write_rank0_rate"].value == 200
     assert told["checkpoint_read_bandwidth"].value == told["checkpoint_read_mean_rate"].value == 50
     assert told["checkpoint_read_rank0_rate"].value == 100
-    assert told["checkpoint_fsync_share"].value == 0.5
-    assert told["checkpoint_waited_share"].value == pytest.approx(0.1)
+    assert told["checkpoint_fsync_share"].value == 0.6  # 0.25 + 1.75 + 1 of the same
+    assert told["checkpoint_waited_share"].value == pytest.approx(0.1)  # 0.5 of 0.5 + 3.5 + 1
     assert told["checkpoint_write_bandwidth"].ci == (40, 40)
 
 
