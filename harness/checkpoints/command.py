@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dlio_bench import __version__
+from dlio_bench import __version__, signals
 from dlio_bench.benchmarks.published_models.models import (
     MODELS,
     SUBSET,
@@ -19,10 +19,10 @@ from dlio_bench.benchmarks.published_models.models import (
     find,
 )
 from dlio_bench.datagen.random_bytes import SEED_LIMIT
-from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, JobEnded, UsageError
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.checkpoints import sets
-from dlio_bench.harness.checkpoints.job import Job
+from dlio_bench.harness.checkpoints.job import KEPT, Job
 from dlio_bench.harness.checkpoints.parts import LAYOUTS, default_shards, parts, sizes, total
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.code import code_digest
@@ -40,6 +40,7 @@ from dlio_bench.reports import checkpoint as report
 from dlio_bench.reports import checkpoint_html, checkpoint_text, judge
 from dlio_bench.reports.checkpoint_types import FEW_TRIALS, FRACTION, NO_FSYNC, SCHEMA, Document
 from dlio_bench.reports.formatting import plural
+from dlio_bench.reports.marks import INTERRUPTED
 from dlio_bench.reports.typed import convert, to_json
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import wrapped
@@ -84,14 +85,51 @@ def checkpoint(options: Options) -> int:
     _require_space(options, job, free)
     progress = Progress()
     with output_folder(options.out, f"checkpoint-{options.model}") as folder:
-        with temp_folder(FOLDER, options.folder) as place:
-            measured = _measure(replace(job, place=str(place.absolute())), options, folder, progress)
+        work = work_folder(folder)
+        try:
+            with temp_folder(FOLDER, options.folder) as place:
+                measured = _measure(replace(job, place=str(place.absolute())), options, work, progress)
+        except (BenchError, KeyboardInterrupt) as error:
+            measured = _finished(work)
+            if isinstance(error, DataError) or measured is None:
+                raise _stopped(error, "") from error
+            _save(_document(options, model, job, measured), folder)
+            done = f"{len(measured['trials'])} of {plural(job.trials, 'trial')}"
+            raise _stopped(error, f"{done} had ended: their result is kept in {folder}.") from error
         progress.done()
-        document = report.complete(_document(options, model, job, measured))
-        report.save(document, folder)
-        checkpoint_html.write(document, folder / checkpoint_html.NAME)
+        remove_works(folder)
+        document = _save(_document(options, model, job, measured), folder)
     print(json.dumps(to_json(document)) if options.json else f"{checkpoint_text.render(document)}\n  results  {folder}")
     return judge.INVALID if document.class_ == "INVALID" else judge.PASS
+
+
+def _save(measured: Document, folder: Path) -> Document:
+    """The result in the folder, with its page."""
+    document = report.complete(measured)
+    report.save(document, folder)
+    checkpoint_html.write(document, folder / checkpoint_html.NAME)
+    return document
+
+
+def _finished(work: Path) -> dict[str, Any] | None:
+    """What `rank.measure` kept of the trials that had ended; None: no trial had."""
+    try:
+        lines = (work / KEPT).read_bytes().splitlines(keepends=True)
+    except FileNotFoundError:
+        return None
+    about, *trials = [json.loads(line) for line in lines if line.endswith(b"\n")] or [{}]
+    return {**about, "trials": trials} if trials else None
+
+
+def _stopped(error: BenchError | KeyboardInterrupt, kept: str) -> BenchError:
+    """The error that ends the command. kept: a sentence on what is there; empty: nothing is."""
+    if isinstance(error, KeyboardInterrupt):
+        signals.met()
+        why = f"{signals.why()}: the ranks have ended."
+        return EnvironmentFailure(f"{why} {kept or 'No trial had ended, and nothing is kept.'}")
+    # JobEnded is for commands that can go on
+    kind = EnvironmentFailure if isinstance(error, JobEnded) else type(error)
+    return kind(f"{error} {kept}".strip())
 
 
 def _require(options: Options) -> None:
@@ -170,7 +208,7 @@ def _require_space(options: Options, job: Job, free: int | None) -> None:
         )
 
 
-def _measure(job: Job, options: Options, folder: Path, progress: Progress) -> dict[str, Any]:
+def _measure(job: Job, options: Options, work: Path, progress: Progress) -> dict[str, Any]:
     """What `rank.measure` returns."""
 
     def heard(event: dict[str, Any]) -> None:
@@ -178,18 +216,14 @@ def _measure(job: Job, options: Options, folder: Path, progress: Progress) -> di
             trial, each = f"trial {event['trial'] + 1}/{job.trials}", f"{event['checkpoint']}/{job.checkpoints}"
             progress.show(f"checkpoint  {trial}  {event['event']} {each}")
 
-    work = work_folder(folder)
     work.mkdir()
     job.save(work)
     start = _start(job, work, options.launcher)
     if start.argv:
-        measured = launched(start, work, heard, share="choose one with --out", folder_stays=True)
-    else:
-        from dlio_bench.harness.checkpoints.rank import measure
+        return launched(start, work, heard, share="choose one with --out", folder_stays=True)
+    from dlio_bench.harness.checkpoints.rank import measure
 
-        measured = measure(job, Solo(), heard)
-    remove_works(folder)
-    return measured
+    return measure(job, Solo(), heard, work / KEPT)
 
 
 def fsyncs(job: Job) -> int:
@@ -200,7 +234,8 @@ def fsyncs(job: Job) -> int:
 def _document(options: Options, model: CheckpointModel, job: Job, measured: dict[str, Any]) -> Document:
     marks = [*([VIRTUAL_NODES] if job.virtual else []), *([FRACTION] if job.fraction < 1 else [])]
     marks += [*([] if job.fsync else [NO_FSYNC])]
-    marks += [FEW_TRIALS] if job.trials < defaults.TRIALS else []
+    marks += [FEW_TRIALS] if len(measured["trials"]) < defaults.TRIALS else []
+    marks += [INTERRUPTED] if len(measured["trials"]) < job.trials else []
     content = {
         "schema": SCHEMA,
         "kind": "checkpoint",

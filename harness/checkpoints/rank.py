@@ -1,5 +1,6 @@
 """What one rank does: all checkpoints of a trial written, their page cache dropped, read back and compared."""
 
+import json
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -9,7 +10,7 @@ from typing import Any, TypeVar
 
 from dlio_bench.harness.checkpoints import sets
 from dlio_bench.harness.checkpoints.content import Content
-from dlio_bench.harness.checkpoints.job import Job
+from dlio_bench.harness.checkpoints.job import KEPT, Job
 from dlio_bench.harness.checkpoints.parts import sizes
 from dlio_bench.harness.checkpoints.sets import Syncs, explained
 from dlio_bench.harness.checkpoints.transfer import Hands, placed
@@ -148,26 +149,33 @@ class Rank:
             shutil.rmtree(self._place / sets.name(step))
 
 
-def measure(job: Job, comm: Comm, tell: Tell) -> dict[str, Any]:
+def measure(job: Job, comm: Comm, tell: Tell, kept: Path | None = None) -> dict[str, Any]:
     """Every trial of the job: {"trials", "generator", "hosts", "rank_hosts"}, the same on every rank. BenchError.
 
-    generator: bytes a second that each rank makes, all at once. tell hears of each checkpoint, on rank 0.
+    generator: bytes a second that each rank makes, all at once. tell hears of each checkpoint, on rank 0. kept: a file
+    whose first line gets what there is beside the trials, and each trial that ends one more, as JSON.
     """
     require_same_code(comm, job.code_digest)
     content = Content(job.seed)
     comm.barrier()
     generator = comm.allgather(content.rate())
-    with closing(Hands(content)) as hands:
-        rank = Rank(job, comm, hands)
-        trials = [{"trial": number, **rank.trial(number, tell)} for number in range(job.trials)]
     host = to_json(describe_host(Path(job.place))) if comm.host_rank == 0 else None
     hosts = {name: host for name, host in comm.allgather((host_name(), host)) if host is not None}
-    return {"trials": trials, "generator": generator, "hosts": hosts, "rank_hosts": comm.allgather(host_name())}
+    about = {"generator": generator, "hosts": hosts, "rank_hosts": comm.allgather(host_name())}
+    trials: list[dict[str, Any]] = []
+    with closing(Hands(content)) as hands:
+        rank = Rank(job, comm, hands)
+        for number in range(job.trials):
+            trials.append({"trial": number, **rank.trial(number, tell)})
+            if kept is not None and comm.rank == 0:
+                with kept.open("a") as file:
+                    file.writelines(f"{json.dumps(entry)}\n" for entry in ([] if number else [about]) + trials[-1:])
+    return {**about, "trials": trials}
 
 
 def _start(folder: Path) -> tuple[int, Callable[[Comm], dict[str, Any]]]:
     job = Job.load(folder)
-    return job.ranks, lambda comm: measure(job, comm, say)
+    return job.ranks, lambda comm: measure(job, comm, say, folder / KEPT)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """`dlio-bench checkpoint` of one rank: its result, and what show, report, judge and accept make of it."""
 
 import json
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from dlio_bench.errors import DataError
+from dlio_bench.harness.checkpoints.rank import Rank
 from dlio_bench.harness.cli import main
 from dlio_bench.reports import checkpoint, checkpoint_html, checkpoint_text
 from dlio_bench.reports.checkpoint_metrics import CHECKPOINT_METRICS, metrics
@@ -219,6 +222,34 @@ def test_what_cannot_be_is_refused_with_the_fix(
     assert main(["checkpoint", *words]) == status
     assert told in capsys.readouterr().err.replace("\n", " ")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("ended", [0, 2])
+def test_an_interruption_keeps_the_trials_that_had_ended(
+    ended: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = Rank.trial
+
+    def trial(self: Rank, number: int, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        if number == ended:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(self, number, tell)
+
+    monkeypatch.setattr(Rank, "trial", trial)
+    out = tmp_path / "out"
+    assert main([*SMALL, "--folder", str(tmp_path), "--out", str(out)]) == 4
+    told = capsys.readouterr().err.replace("\n", " ")
+    assert "Go on with" not in told
+    if not ended:
+        assert "nothing is kept" in told
+        assert not out.exists()
+        return
+    assert "2 of 5 trials had ended" in told
+    document = checkpoint.load(out)
+    assert (len(document.trials), document.class_) == (2, "EXPLORE")
+    assert {"INTERRUPTED", "FEW TRIALS"} <= {*document.marks}
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert sorted(path.name for path in out.iterdir()) == ["report.html", "result.json"]
 
 
 def test_an_interval_needs_five_trials(result: Path) -> None:
