@@ -20,8 +20,8 @@ from dlio_bench.benchmarks.published_models.models import (
 )
 from dlio_bench.datagen.random_bytes import SEED_LIMIT
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, JobEnded, UsageError
-from dlio_bench.free_space import free_bytes
-from dlio_bench.harness.checkpoints import sets
+from dlio_bench.free_space import block_bytes, free_bytes, free_files
+from dlio_bench.harness.checkpoints import sets, space
 from dlio_bench.harness.checkpoints.job import KEPT, Job
 from dlio_bench.harness.checkpoints.parts import LAYOUTS, default_shards, parts, sizes, total
 from dlio_bench.harness.cluster import allocation
@@ -47,8 +47,9 @@ from dlio_bench.wrapping import wrapped
 
 FOLDER = "dlio-bench-checkpoint-"
 CHECKPOINTS = 2  # of a trial, by default
-ROOM = 1 << 20  # bytes beside the files: folders, manifests
 VIRTUAL_NODES = "VIRTUAL NODES"
+# of options; twice the ranks of the largest machines, and far beyond any use: what is above is a slip of the fingers
+MOST = {"nodes": 1 << 14, "ranks_per_node": 1 << 10, "shards": 1 << 16, "checkpoints": 1000, "trials": 1000}
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,10 @@ def checkpoint(options: Options) -> int:
     start = _start(job, Path("JOB"), options.launcher)  # what cannot be launched is refused before anything is made
     free = free_bytes(existing(options.folder))
     if options.dry_run:
-        planned = _foreseen(job, start, free)
+        planned = _foreseen(job, start, free, existing(options.folder))
         print(json.dumps(planned) if options.json else _told(options, model, job, planned))
         return judge.PASS
-    _require_space(options, job, free)
+    space.require(options.folder, job)
     progress = Progress()
     with output_folder(options.out, f"checkpoint-{options.model}") as folder:
         work = work_folder(folder)
@@ -137,10 +138,19 @@ def _require(options: Options) -> None:
     if options.layout not in LAYOUTS:
         raise unknown("--layout", options.layout, LAYOUTS)
     if not 0 < options.fraction <= 1:
-        raise UsageError(f"--fraction {options.fraction:.6g}: write a share above 0% and up to 100%, such as 1%.")
+        raise UsageError(f"--fraction {options.fraction:.6g}: write a share above 0 % and up to 100 %, such as 1%.")
     if not options.folder.is_dir():
         what = "is not a folder" if options.folder.exists() else "does not exist"
         raise UsageError(f"--folder {options.folder} {what}. Name a folder on the storage to be measured.")
+    for name, most in MOST.items():
+        value = getattr(options, name)
+        if value is not None and value > most:
+            raise UsageError(f"--{name.replace('_', '-')} {value} is too large: it may be at most {most}.")
+    if options.nodes * (options.ranks_per_node or 1) > MOST["shards"]:
+        raise UsageError(
+            f"--nodes {options.nodes} and --ranks-per-node {options.ranks_per_node}: together at most {MOST['shards']} "
+            "ranks write checkpoints."
+        )
     require_at_least(
         1,
         nodes=options.nodes,
@@ -189,23 +199,6 @@ def job_of(options: Options) -> Job:
 
 def _start(job: Job, work: Path, launcher: str | None) -> Launch:
     return plan("checkpoints.rank", work, job.nodes, job.ranks_per_node, launcher, virtual=job.virtual)
-
-
-def required_bytes(job: Job) -> int:
-    """What all checkpoints of a trial need, which are removed before the next."""
-    return job.checkpoints * total(job.parts) + ROOM
-
-
-def _require_space(options: Options, job: Job, free: int | None) -> None:
-    """EnvironmentFailure where the checkpoints of a trial do not fit."""
-    needed = required_bytes(job)
-    if free is not None and free < needed:
-        raise EnvironmentFailure(
-            f"{plural(job.checkpoints, 'checkpoint')} of {format_bytes(total(job.parts))} in {options.folder}: "
-            f"{free} bytes are available, {needed} are required, {needed - free} are missing "
-            f"({format_bytes(needed - free)}). Free space there, name another --folder, or ask for fewer --checkpoints "
-            "or a smaller --fraction."
-        )
 
 
 def _measure(job: Job, options: Options, work: Path, progress: Progress) -> dict[str, Any]:
@@ -261,8 +254,8 @@ def _document(options: Options, model: CheckpointModel, job: Job, measured: dict
     return convert(content, Document)
 
 
-def _foreseen(job: Job, start: Launch, free: int | None) -> dict[str, Any]:
-    """What --dry-run --json prints."""
+def _foreseen(job: Job, start: Launch, free: int | None, place: Path) -> dict[str, Any]:
+    """What --dry-run --json prints. place: a folder on the storage."""
     chosen = job.parts
     return {
         "model": job.model,
@@ -276,8 +269,10 @@ def _foreseen(job: Job, start: Launch, free: int | None) -> dict[str, Any]:
         "trials": job.trials,
         "fsyncs": fsyncs(job),
         "shift": job.shift,
-        "required_bytes": required_bytes(job),
+        "required_bytes": space.required_bytes(job, block_bytes(place)),
         "available_bytes": free,
+        "required_files": space.required_files(job),
+        "available_files": free_files(place),
         "argv": list(start.argv),
     }
 
@@ -300,7 +295,9 @@ def _told(options: Options, model: CheckpointModel, job: Job, planned: dict[str,
         else "none: what is written may still lie in memory",
         "space": f"{needed} bytes are required in {options.folder}, "
         + ("nobody knows how many are available" if free is None else f"{free} are available")
-        + (f": {needed - free} are missing" if lacks else ""),
+        + (f": {needed - free} are missing" if lacks else "")
+        + f"; {planned['required_files']} files and folders"
+        + ("" if planned["available_files"] is None else f", of {planned['available_files']} that can be made"),
         "checks": "every byte (else the command ends with status 5); calls of fsync, and a cold cache before the reads "
         "(else INVALID, status 3)",
         "command": shlex.join(planned["argv"]) or "none: this process is the rank",

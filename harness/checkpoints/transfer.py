@@ -16,9 +16,11 @@ from dlio_bench.errors import DataError
 from dlio_bench.harness.checkpoints.content import Content, chunks, empty
 from dlio_bench.harness.checkpoints.parts import Part
 from dlio_bench.harness.checkpoints.sets import Syncs, explained
+from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.cluster.life import life
 
 Placed = Sequence[tuple[int, Part]]  # parts with their places in the whole list
+SHOWN = 16  # bytes of what was written and what was read, where they differ
 SAMPLED = 64  # bytes of each chunk that are compared inside the clock
 
 
@@ -124,10 +126,15 @@ def _require_equal(path: Path, content: memoryview, wanted: memoryview, offset: 
     """DataError where bytes differ."""
     here, there = np.frombuffer(content, np.uint8), np.frombuffer(wanted, np.uint8)
     if not np.array_equal(here, there):
-        first = offset + int(np.flatnonzero(here != there)[0])
+        differing = np.flatnonzero(here != there)
+        first = int(differing[0])
+        shown = slice(first, first + SHOWN)
         raise DataError(
-            f"{path} was read back with another content than was written: byte {first} differs. The storage, or "
-            "somebody else, altered it: look at the logs of the file system, then run again."
+            f"{path} was read back with another content than was written: byte {offset + first} differs, and "
+            f"{len(differing)} of the {len(here)} bytes compared from byte {offset} on. From byte {offset + first} on "
+            f"0x{there[shown].tobytes().hex()} was written, and 0x{here[shown].tobytes().hex()} was read by "
+            f"{host_name()}. The storage, or somebody else, altered it: look at the logs of the file system, then run "
+            "again."
         )
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -165,12 +166,17 @@ def test_export_has_every_metric_in_every_format(result: Path, capsys: pytest.Ca
 def test_compare_tells_what_changed_of_equal_work_alone(
     result: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def slower(content: dict[str, Any]) -> None:
-        for trial in content["trials"]:
-            for write in trial["writes"]:
-                write["seconds"] *= 4
+    def taking(seconds: float) -> str:
+        def change(content: dict[str, Any]) -> None:
+            for trial in content["trials"]:
+                for write in trial["writes"]:
+                    write["seconds"] = seconds
 
-    old, new = str(result), str(checkpoint.save(altered(result, slower), tmp_path))
+        folder = tmp_path / str(seconds)
+        folder.mkdir()
+        return str(checkpoint.save(altered(result, change), folder))
+
+    old, new = taking(1.0), taking(4.0)
     capsys.readouterr()
     assert main(["compare", old, new, "--json", "--fail-if", "checkpoint_write_bandwidth<-99%"]) == 0
     [pair] = json.loads(capsys.readouterr().out)["pairs"]
@@ -180,7 +186,8 @@ def test_compare_tells_what_changed_of_equal_work_alone(
     assert change["checkpoint_read_seconds"] == 0
     assert main(["compare", old, new, "--fail-if", "checkpoint_write_mean_rate<-1%"]) == 1
     assert main(["compare", old, new, "--fail-if", "au<-1%"]) == 2
-    other = str(checkpoint.save(altered(result, lambda content: content.update(fsync=False)), tmp_path))
+    (tmp_path / "other").mkdir()
+    other = str(checkpoint.save(altered(result, lambda c: c.update(fsync=False)), tmp_path / "other"))
     assert main(["compare", old, other]) == 2
     assert "fsync (True and False)" in capsys.readouterr().err
     assert main(["compare", old, other, "--unequal"]) == 0
@@ -193,7 +200,9 @@ def test_a_dry_run_writes_nothing_and_tells_space_and_files(
     assert main(["checkpoint", "llama3-8b-subset", "--dry-run", "--json"]) == 0
     planned = json.loads(capsys.readouterr().out)
     assert (planned["ranks"], planned["files"], planned["checkpoints"], planned["fsyncs"]) == (8, 16, 10, 16 + 3)
-    assert planned["required_bytes"] == 10 * planned["bytes"] + (1 << 20)
+    blocks = planned["required_bytes"] - 10 * planned["bytes"] - (1 << 20)  # whole ones of files, and their entries
+    assert 0 <= blocks < 10 * 17 * os.statvfs(tmp_path).f_frsize
+    assert planned["required_files"] == 10 * (16 + 2) + 1
     assert main(["checkpoint", "llama3-405b", "--dry-run", "--ranks-per-node", "2"]) == 0
     told = capsys.readouterr().out
     assert "1544 files" in told
@@ -212,6 +221,14 @@ def test_a_dry_run_writes_nothing_and_tells_space_and_files(
         (("llama3-8b-subset", "--ranks-per-node", "4"), 2, "8 ranks"),
         (("llama3-8b-subset", "--fraction", "1%"), 2, "whole checkpoints"),
         (("llama3-405b", "--checkpoints", "1000"), 4, "are missing"),
+        (("llama3-8b", "--checkpoints", "1001"), 2, "--checkpoints 1001 is too large: it may be at most 1000"),
+        (("llama3-8b", "--nodes", "99999999"), 2, "--nodes 99999999 is too large"),
+        (("llama3-8b", "--shards", "99999999"), 2, "--shards 99999999 is too large"),
+        (("llama3-8b", "--nodes", "9000", "--ranks-per-node", "900"), 2, "at most 65536 ranks"),
+        (("llama3-8b", "--fraction", "-1%"), 2, "above 0 %"),
+        (("llama3-8b", "--fraction=-1%"), 2, "above 0 %"),
+        (("llama3-8b", "--fraction", "0"), 2, "above 0 %"),
+        (("llama3-8b", "--fraction", "5"), 2, "did you mean 5%"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_fix(
@@ -221,6 +238,19 @@ def test_what_cannot_be_is_refused_with_the_fix(
     monkeypatch.chdir(tmp_path)
     assert main(["checkpoint", *words]) == status
     assert told in capsys.readouterr().err.replace("\n", " ")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_small_files_take_is_looked_at_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file system of 64 MiB with blocks of 64 KiB, and one with 100 inodes."""
+    words = ("checkpoint", "llama3-405b", "--fraction", "0.00001%", "--folder", str(tmp_path))
+    for files, told in ((10000, "67108864 bytes are available"), (100, "100 more files and folders are available")):
+        system = SimpleNamespace(f_bavail=1024, f_blocks=1024, f_frsize=1 << 16, f_favail=files, f_files=files)
+        monkeypatch.setattr(os, "statvfs", lambda _, system=system: system)
+        assert main([*words]) == 4
+        assert told in capsys.readouterr().err.replace("\n", " ")
     assert not list(tmp_path.iterdir())
 
 

@@ -1,6 +1,7 @@
 """Sets of checkpoints: whole or never taken for whole, whatever killed their writer, and equal byte for byte."""
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -57,8 +58,11 @@ def test_what_is_written_is_read_and_no_other_content_is(hands: Hands, tmp_path:
         byte = file.read(1)
         file.seek(CHUNK + 20)
         file.write(bytes([byte[0] ^ 1]))
-    with pytest.raises(DataError, match=f"byte {CHUNK + 20} differs"):
+    with pytest.raises(DataError, match=f"byte {CHUNK + 20} differs, and 1 of the 77 bytes") as caught:
         hands.compare(folder, placed(PARTS, 0), 1)
+    [(written, read)] = re.findall(r"0x(\w{32}) was written, and 0x(\w{32}) was read", str(caught.value))
+    assert (int(written[:2], 16), int(read[:2], 16)) == (byte[0], byte[0] ^ 1)
+    assert written[2:] == read[2:]
 
 
 def killed_before(operation: int, work: Callable[[], object]) -> bool:
