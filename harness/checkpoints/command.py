@@ -91,11 +91,11 @@ def checkpoint(options: Options) -> int:
             with temp_folder(FOLDER, options.folder) as place:
                 measured = _measure(replace(job, place=str(place.absolute())), options, work, progress)
         except (BenchError, KeyboardInterrupt) as error:
-            measured = _finished(work)
-            if isinstance(error, DataError) or measured is None:
+            finished = None if isinstance(error, DataError) else _finished(work)
+            if finished is None:
                 raise _stopped(error, "") from error
-            _save(_document(options, model, job, measured), folder)
-            done = f"{len(measured['trials'])} of {plural(job.trials, 'trial')}"
+            _save(_document(options, model, job, finished), folder)
+            done = f"{len(finished['trials'])} of {plural(job.trials, 'trial')}"
             raise _stopped(error, f"{done} had ended: their result is kept in {folder}.") from error
         progress.done()
         remove_works(folder)

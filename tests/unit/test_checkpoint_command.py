@@ -137,6 +137,10 @@ def test_show_and_report_tell_it_again_and_trust_no_text(
     assert main(["report", str(tmp_path)]) == 0
     page = (tmp_path / checkpoint_html.NAME).read_text()
     assert "<script>alert(1)" not in page
+    figures = json.loads(page.split('id="figures">')[1].split("</script>")[0])
+    for dots in figures["rates"]["data"]:
+        assert dots["x"] == [1, 2, None, 3, 4, None, 5, 6, None, 7, 8, None, 9, 10]  # no line from trial to trial
+        assert [rate is None for rate in dots["y"]] == [place is None for place in dots["x"]]
     assert main(["report", str(tmp_path), "--limits", "x.toml"]) == 2
 
 
