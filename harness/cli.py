@@ -93,8 +93,9 @@ def parser() -> Parser:
         commands.choices[name].add_argument(
             "--walltime",
             metavar="TIME",
-            help="end within this time, with what is finished and the command that goes on (default: the time that the "
-            "scheduler's job has left; 0: as long as it takes)",
+            help="end within this time, with "
+            + ("the trials that had ended" if name == "checkpoint" else "what is finished and the command that goes on")
+            + " (default: the time that the scheduler's job has left; 0: as long as it takes)",
         )
     listing = commands.add_parser(
         "list",
