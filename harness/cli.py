@@ -191,17 +191,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without UTF-8 still gets its numbers
     try:
-        return _command(argv)
+        return _answered(argv, words)
+    finally:
+        try:
+            _flush()
+        except OSError:  # Python would try again as it ends, complain in its own words, and end with 120
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _answered(argv: Sequence[str] | None, words: Sequence[str]) -> int:
+    try:
+        status = _command(argv)
+        _flush()
     except KeyboardInterrupt:
         return _interrupted(words)
     except BrokenPipeError:  # nobody reads our output any more
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EnvironmentFailure.status
     except Exception as error:  # noqa: BLE001 - every error becomes a message
         if signals.seen():  # an extension module that loads turns an interruption into another error
             return _interrupted(words)
         failure = _failure(error, words)
         return _complain(str(failure), failure.status)
+    return status
+
+
+def _flush() -> None:
+    if sys.stdout is not None:  # None: the command was started without
+        sys.stdout.flush()
 
 
 def _interrupted(argv: Sequence[str]) -> int:
