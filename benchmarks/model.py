@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from dlio_bench.batches import Ids
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.errors import Diverged, UsageError
+from dlio_bench.errors import Diverged, EnvironmentFailure, UsageError
 from dlio_bench.refusals import unknown
 
 HIGHER, LOWER = "higher", "lower"
@@ -105,13 +105,14 @@ class Making:
     """A network whose outputs are samples like those that it learns from, drawn from the keys; the fields' labels are
     the samples themselves.
 
-    most: held-out samples that the made ones are compared with. measured(samples [n, ...]) -> (values by quantity,
-    [k] each; why other quantities are missing, or None). combined: quantities whose distances are published as a sum.
-    picture(made, held_out) -> a PNG file.
+    most: held-out samples that the made ones are compared with. missing() -> why some quantities cannot be measured on
+    this machine, or None. measured(samples [n, ...], every) -> values by quantity, [k] each; every: also those
+    quantities. combined: quantities whose distances are published as a sum. picture(made, held_out) -> a PNG file.
     """
 
     most: int
-    measured: Callable[[npt.NDArray[np.float32]], tuple[dict[str, npt.NDArray[np.float64]], str | None]]
+    missing: Callable[[], str | None]
+    measured: Callable[[npt.NDArray[np.float32], bool], dict[str, npt.NDArray[np.float64]]]
     combined: tuple[str, ...]
     picture: Callable[[npt.NDArray[np.float32], npt.NDArray[np.float32]], bytes]
 
@@ -309,6 +310,15 @@ def require_finite_samples(model: Model, made: npt.NDArray[Any]) -> None:
         raise Diverged(
             f"Some of what {model.name} makes is no number: the training diverged. Use a smaller learning rate, single "
             "precision, or data whose values mean something (--fill physical)."
+        )
+
+
+def require_finite_held_out(model: Model, samples: npt.NDArray[Any]) -> None:
+    """EnvironmentFailure where samples that made ones are compared with hold no number."""
+    if model.making is not None and not np.isfinite(samples).all():
+        raise EnvironmentFailure(
+            f"Some of the dataset's samples that {model.name} compares with hold no number, so distances from them "
+            "mean nothing. Use data whose values mean something (--fill physical)."
         )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dlio_bench.reports.bound import CHECKPOINTS
 from dlio_bench.reports.formatting import format_ratio, format_share, listed
 from dlio_bench.reports.intervals import MIN_TRIALS
 from dlio_bench.reports.meetings import Steps
@@ -92,6 +93,16 @@ def _stall_beside_au(result: Result) -> str | None:
     )
 
 
+def _checkpoints(result: Result) -> str | None:
+    if result.bound.by != CHECKPOINTS:
+        return None
+    share = format_share(result.metrics["share_checkpoint"].value or 0.0)
+    return (
+        f"checkpoints took {share} of the time, and faster reading saves nothing of it: write them less often, or to "
+        "faster storage"
+    )
+
+
 def _first_epoch(result: Result) -> str | None:
     times = [[epoch.seconds for epoch in trial.epochs] for trial in result.measured]
     if len(times[0]) < 2:
@@ -141,4 +152,4 @@ def _few_trials(result: Result) -> str | None:
     return f"--trials {MIN_TRIALS} or more give confidence intervals"
 
 
-DOUBTS = (_invalid, _bound_ranks, _late_compute, _stall_beside_au, _first_epoch, _spread, _few_trials)
+DOUBTS = (_invalid, _checkpoints, _bound_ranks, _late_compute, _stall_beside_au, _first_epoch, _spread, _few_trials)

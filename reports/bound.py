@@ -1,23 +1,26 @@
-"""Was a run bound by storage, by CPU or by compute, and on what evidence?
+"""Was a run bound by storage, by CPU, by compute or by its checkpoints, and on what evidence?
 
-The rules ask in this order: did the trainer wait at all (compute), were the cores used up (CPU), and if neither,
-did reading fill the wait (storage). Where the evidence contradicts itself the answer is "not determined".
+The rules ask in this order: did checkpoints take the largest part of the time (checkpoints), did the trainer wait at
+all (compute), were the cores used up (CPU), and if neither, did reading fill the wait (storage). Where the evidence
+contradicts itself the answer is "not determined".
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from dlio_bench.reports import sentences, statistics
 from dlio_bench.reports.formatting import format_share, format_time, plural
 from dlio_bench.reports.meetings import Floats, Steps
+from dlio_bench.reports.metrics import METRICS, SHARES
 from dlio_bench.reports.trials import Cached, Trial
 from dlio_bench.reports.types import Bound, BoundBy, Draft, Metric
 
 STORAGE: BoundBy = "storage"
 CPU: BoundBy = "CPU"
 COMPUTE: BoundBy = "compute"
+CHECKPOINTS: BoundBy = "checkpoints"
 UNKNOWN: BoundBy = "not determined"
 
 STALL_IS_FREE = 0.10
@@ -67,6 +70,12 @@ class Facts:
     resident: float | None
     device_share: float | None  # bytes that came from the device over bytes requested
     storage: str = "device"  # or what else delivered them
+    phases: Mapping[str, float] = field(default_factory=dict)  # name of a share_* metric -> its value
+
+    @property
+    def checkpoint(self) -> float:
+        """Share of the loop in which ranks wrote checkpoints."""
+        return self.phases.get("share_checkpoint", 0.0)
 
     @property
     def own_share(self) -> float | None:
@@ -83,11 +92,14 @@ class Facts:
 def determine(draft: Draft, metrics: Mapping[str, Metric], steps: Steps) -> Bound:
     """What bound the run.
 
-    The evidence starts with how long the trainer waited and the rule that decided; the other figures follow.
+    The evidence starts with how long the trainer waited and the rule that decided; the other figures follow. Where
+    checkpoints took most of the time, the evidence starts with that.
     """
     facts = gather(draft, metrics, steps)
     by, why = decide(facts)
-    evidence = [_waiting(facts), why, *_usage(facts)]
+    # what decided comes second, but checkpoints have nothing to do with the wait for data
+    evidence = [why, _waiting(facts)] if by == CHECKPOINTS else [_waiting(facts), why]
+    evidence += _usage(facts)
     if facts.emulated:
         evidence.append(
             "compute was emulated by waiting, which leaves the CPU free: a real trainer would leave the reader fewer "
@@ -124,6 +136,7 @@ def gather(draft: Draft, metrics: Mapping[str, Metric], steps: Steps) -> Facts:
         resident=_least_resident(trials),
         device_share=_ratio(metrics["bytes_device"].value, value("bytes_requested")),
         storage=sentences.storage([draft]),
+        phases={name: metrics[name].value or 0.0 for name in SHARES},
     )
 
 
@@ -142,6 +155,8 @@ def _waited(draft: Draft, steps: Steps) -> float:
 
 def decide(facts: Facts) -> tuple[BoundBy, str]:
     """The bound, and the sentence that gives the rule which decided it."""
+    if facts.checkpoint and facts.checkpoint == max(facts.phases.values()):
+        return CHECKPOINTS, _of_checkpoints(facts)
     if facts.computes and facts.stall < STALL_IS_FREE:
         return _little_waiting(facts)
     if facts.busy is not None and facts.decodes and facts.busy < CORES_WORKING:
@@ -154,6 +169,15 @@ def decide(facts: Facts) -> tuple[BoundBy, str]:
     if facts.busy is not None and facts.decodes:
         return CPU, "decoding, not reading, filled the reader's threads while the cores worked"
     return _free_cores(facts)
+
+
+def _of_checkpoints(facts: Facts) -> str:
+    rest = {name: share for name, share in facts.phases.items() if name != "share_checkpoint"}
+    after = max(rest, key=lambda name: rest[name])
+    return (
+        f"writing checkpoints took {format_share(facts.checkpoint)} of the time, more than anything else "
+        f"({METRICS[after].title} {format_share(rest[after])})"
+    )
 
 
 def _little_waiting(facts: Facts) -> tuple[BoundBy, str]:
@@ -212,6 +236,11 @@ def _waiting(facts: Facts) -> str:
 def _usage(facts: Facts) -> list[str]:
     """The figures that are there, as sentences."""
     sentences = []
+    if facts.checkpoint:
+        sentences.append(
+            f"the no-I/O bound has the checkpoints in it ({format_share(facts.checkpoint)} of the time), as it is the "
+            "same run with its data in memory"
+        )
     if facts.busy is not None:
         iowait = "" if facts.iowait is None else f", {format_share(facts.iowait)} idle in wait for I/O"
         sentences.append(f"the hosts' cores were {format_share(facts.busy)} busy{iowait}")

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench.errors import DataError
-from dlio_bench.reports import checkpoint_metrics, intervals
-from dlio_bench.reports.checkpoint_types import AWAITED, MOST_WAITED, SCHEMA, Document, checks
+from dlio_bench.reports import checkpoint_marks, checkpoint_metrics
+from dlio_bench.reports.checkpoint_types import SCHEMA, Document, checks
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.result import FIX, RESULT_NAME, digest
@@ -23,16 +23,9 @@ def complete(document: Document) -> Document:
         "checks": [to_json(check) for check in held],
         "metrics": {name: to_json(metric) for name, metric in checkpoint_metrics.metrics(document.trials).items()},
         "class": "EXPLORE" if all(check.ok for check in held) else "INVALID",
-        "marks": [*document.marks, *_marks(document)],
+        "marks": [*dict.fromkeys([*document.marks, *checkpoint_marks.of_document(document)])],
     }
     return convert(content | {"digest": digest(content)}, Document)
-
-
-def _marks(document: Document) -> list[str]:
-    """What the trials say."""
-    waited = checkpoint_metrics.per_trial(document.trials, "checkpoint_waited_share")
-    hidden = any(not trial.attestable for trial in document.trials)
-    return [*(["CACHE NOT ATTESTED"] if hidden else []), *([AWAITED] if intervals.centre(waited) > MOST_WAITED else [])]
 
 
 def save(document: Document, folder: Path) -> Path:

@@ -47,6 +47,14 @@ def _compute(compute: Compute) -> tuple[tuple[str, Any], ...]:
     )  # fmt: skip
 
 
+def _checkpoint_load(result: Result) -> str:
+    """Checkpoints of a published size that were written beside the input: of what, how much of it, and how often."""
+    for load in (trial.checkpoint_load for trial in result.measured):
+        if load is not None:
+            return f"{load.model}, {100 * load.fraction:.12g} % of its bytes after every {plural(load.every, 'step')}"
+    return "none"
+
+
 SAME: dict[str, Callable[[Result], Any]] = {
     "workload": lambda result: result.workload.name,
     "dataset": lambda result: result.dataset.digest,
@@ -59,6 +67,7 @@ SAME: dict[str, Callable[[Result], Any]] = {
     "stages of a pipeline": lambda result: result.plan.ranks if result.plan.shard == "pipeline" else 0,
     "models": lambda result: _models(result.plan),
     "validation passes": lambda result: _passes(result.plan.validation),
+    "checkpoints beside the input": _checkpoint_load,
     "synchronisation": lambda result: result.plan.sync,
     "cache regime": lambda result: result.plan.cache,
     "I/O": lambda result: result.plan.io,

@@ -1,12 +1,19 @@
 """Messages of a control plane, counted on its tree: the document of `simulate --control-tree`, and its text."""
 
+import json
+from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from dlio_bench.reports.typed import Count, Some
+from dlio_bench.errors import DataError
+from dlio_bench.reports.files import write_whole
+from dlio_bench.reports.typed import Count, Some, convert, load_json, require_schema, to_json
 from dlio_bench.wrapping import wrapped
 
+NAME = "control-tree.json"
+SCHEMA = "dlio-bench/control-tree/1"
+FIX = "Count again with dlio-bench simulate --control-tree"
 SOURCE = "Kurth et al., SC'18, and the Horovod of its authors (HOROVOD_CONTROL_RADIX)"
 
 
@@ -31,6 +38,21 @@ class ControlTree(Struct, frozen=True, kw_only=True):
     ranks: Some
     trees: Annotated[list[Tree], Meta(min_length=1)]
     source: str = SOURCE
+
+
+def save(document: ControlTree, path: Path) -> None:
+    """Write the document as JSON, whole or not at all. EnvironmentFailure."""
+    write_whole(path, (json.dumps(to_json(document), indent=1) + "\n").encode())
+
+
+def load(path: Path) -> ControlTree:
+    """The document in a file. UsageError where there is none, EnvironmentFailure, DataError for a damaged one."""
+    document = load_json(path, FIX)
+    require_schema(document, [SCHEMA], str(path), FIX)
+    try:
+        return convert(document, ControlTree)
+    except ValueError as error:
+        raise DataError(f"'{path}' does not follow {SCHEMA}: {error}. {FIX}.") from error
 
 
 def render(document: ControlTree) -> str:

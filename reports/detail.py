@@ -142,7 +142,7 @@ def _numbers(result: Result) -> Iterator[str]:
     percentiles = " / ".join(number(metrics[f"step_p{percent}"]) for percent in (50, 95, 99))
     yield from entry("step p50/p95/p99", percentiles)
     if metrics["over_bound"].value is not None:
-        yield from metric(result, "over_bound", f"no-I/O bound {number(metrics['no_io_seconds'])}")
+        yield from metric(result, "over_bound", sentences.no_io_bound(result))
     yield from of_models(result)
     yield from entry("step time", sentences.step_time(result))
     for label, tell in SENTENCES.items():

@@ -177,7 +177,7 @@ def _cards(result: Result) -> list[dict[str, str]]:
         "delivered_bandwidth": f"{sentences.source(result)} {formatting.number(metrics['pfs_bandwidth'])}",
         "stall_share": sentences.steady(metrics, "stall_share"),
         "au": "; ".join(part for part in (sentences.steady(metrics, "au"), "compute / wall time") if part),
-        "over_bound": f"no-I/O bound {formatting.number(metrics['no_io_seconds'])}",
+        "over_bound": sentences.no_io_bound(result),
         "samples_per_second": f"{formatting.number(metrics['epoch_seconds'])} an epoch",
         "step_p99": "",
     }

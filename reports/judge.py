@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from msgspec.structs import replace
 
-from dlio_bench.reports import admission, checkpoint_admission
+from dlio_bench.reports import admission, checkpoint_admission, checkpoint_marks
 from dlio_bench.reports.admission import CONTENT_CHECK, WAS_ALTERED
 from dlio_bench.reports.checkpoint_metrics import CHECKPOINT_METRICS
 from dlio_bench.reports.checkpoint_types import Document
@@ -189,7 +189,7 @@ def _of_run(result: Result, steps: Steps, limits: Limits) -> _Subject:
         hosts=result.environment.rank_hosts,
         trials=len(result.measured),
         seconds=sum(trial.elapsed_seconds for trial in result.measured),
-        marks=result.marks,
+        marks=[*dict.fromkeys([*result.marks, *checkpoint_marks.of_trials(result.measured)])],
         reasons=admission.reasons(result, steps, limits.settings),
         has=lambda name: name not in CHECKPOINT_METRICS,
         metric=lambda name: measured(result, name),
@@ -211,7 +211,7 @@ def _of_checkpoints(document: Document, limits: Limits) -> _Subject:
         hosts=document.rank_hosts,
         trials=len(document.trials),
         seconds=sum(seconds),
-        marks=document.marks,
+        marks=[*dict.fromkeys([*document.marks, *checkpoint_marks.of_document(document)])],
         reasons=checkpoint_admission.reasons(document, limits.settings),
         has=lambda name: name in CHECKPOINT_METRICS or name == SPREAD,
         metric=metric,

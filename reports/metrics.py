@@ -42,7 +42,9 @@ _TIMES = (
     Quantity("step_p50", SECONDS, "step p50", "step cost, 50th percentile", STEPS),
     Quantity("step_p95", SECONDS, "step p95", "step cost, 95th percentile", STEPS),
     Quantity("step_p99", SECONDS, "step p99", "step cost, 99th percentile", STEPS),
-    Quantity("no_io_seconds", SECONDS, "no-I/O bound", "no-I/O bound: the same steps, data in memory", STEPS),
+    Quantity(
+        "no_io_seconds", SECONDS, "no-I/O bound", "no-I/O bound: the same steps and checkpoints, data in memory", STEPS
+    ),
     Quantity("over_bound", RATIO, "over the bound", "elapsed / no-I/O bound", BOTH, optional=True),
     Quantity(
         "allreduce_seconds", SECONDS, "all-reduces", "all-reduces, a rank, in part behind its compute", TRIALS,

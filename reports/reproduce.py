@@ -290,8 +290,15 @@ def stated(claim: Claim) -> str:
 
 
 def said(value: float, low: float, high: float) -> str:
-    """'2.31 (2.2 to 2.4)'."""
-    return f"{value:.4g}" if low == high else f"{value:.3g} ({low:.3g} to {high:.3g})"
+    """'2.31 (2.2 to 2.4)', '31612'."""
+    if low == high:
+        return number(value, 4)
+    return f"{number(value, 3)} ({number(low, 3)} to {number(high, 3)})"
+
+
+def number(value: float, digits: int) -> str:
+    """So many digits, and all of those before the point: '2.31', '31612'."""
+    return f"{value:.0f}" if 10**digits - 0.5 <= abs(value) < 10**9 else f"{value:.{digits}g}"
 
 
 def status_of(document: Document) -> int:

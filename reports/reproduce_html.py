@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from dlio_bench.reports import page
 from dlio_bench.reports.files import write_whole
-from dlio_bench.reports.reproduce import in_order, status_of
+from dlio_bench.reports.reproduce import in_order, number, status_of
 from dlio_bench.reports.reproduce_text import ours, published, skipped, summary
 from dlio_bench.reports.reproduce_types import (
     FAILED,
@@ -81,7 +81,7 @@ def figure(claim: Compared) -> Figure | None:
     """The figure of a claim, on an axis from 0 or the least value; None where it has no figure of ours."""
     if claim.value is None or claim.low is None or claim.high is None:
         return None
-    compared = ("ours, compared", f"{claim.value:.4g}", claim.value, claim.low, claim.high, True)
+    compared = ("ours, compared", number(claim.value, 4), claim.value, claim.low, claim.high, True)
     if claim.grown is not None:  # what grows may have another unit than the published figures
         rows = [("published", f"{claim.grown:.4g}", claim.grown, claim.grown, claim.grown, False), compared]
     else:
@@ -92,7 +92,7 @@ def figure(claim: Compared) -> Figure | None:
         rows += [
             (
                 f"ours, {point.at}" if point.at else "ours",
-                f"{point.value:.4g}",
+                number(point.value, 4),
                 point.value,
                 point.low,
                 point.high,

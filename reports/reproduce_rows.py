@@ -11,6 +11,7 @@ import numpy as np
 
 from dlio_bench.counters import COUNTERS, SECONDS
 from dlio_bench.reports import couple, statistics
+from dlio_bench.reports.control_tree import ControlTree
 from dlio_bench.reports.couple import REFERENCES, SIDES, WORKFLOW
 from dlio_bench.reports.marks import TINY
 from dlio_bench.reports.meetings import Floats, Steps
@@ -27,12 +28,17 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {  # what a row says that it is, by the
         "workload", "variant", "reader", "order", "placement", "delivery", "nodes", "ranks_per_node", "ranks", "batch",
         "epochs", "compute", "network", "exchange", "models", "files", "samples", "cache", "shard", "decode", "stream",
     ),
-    "simulate": ("scenario", "policy", "system", "clients", NODES, "staging", "ram", "disk", "epochs"),
+    "simulate": (
+        "scenario", "policy", "system", "clients", NODES, "staging", "ram", "disk", "epochs", "delta",
+        "ranks", "radix", "shape",
+    ),
     "couple": ("simulation", "case", "side", "consumers", "producers", "size"),
     "generate": (),
 }  # fmt: skip
-TIMES_OF = {
-    "simulate": ("seconds", "stall_seconds", "over_bound", "times_bound"),
+ACCESSES = ("often", "expected_often")  # of `simulate --accesses`
+MESSAGES = ("root_in", "root_out", "most_in", "most_out", "messages", "depth")  # of `simulate --control-tree`
+FIGURES_OF = {
+    "simulate": ("seconds", "stall_seconds", "over_bound", "times_bound", *ACCESSES, *MESSAGES),
     "couple": ("elapsed_seconds",),
     "generate": (),
 }
@@ -53,7 +59,7 @@ class Row:
 def is_known(command: str, metric: str) -> bool:
     """Whether a command's documents have a figure of this name."""
     if command != "run":
-        return metric in TIMES_OF[command] or (command == "simulate" and metric.startswith("bytes_"))
+        return metric in FIGURES_OF[command] or (command == "simulate" and metric.startswith("bytes_"))
     name = metric.removesuffix(FIRST).removesuffix(LATER)
     if name != metric:
         return name in COUNTERS or name == "seconds"
@@ -130,22 +136,36 @@ def _learned(result: Result) -> dict[str, Floats]:
 
 
 def of_simulation(document: Simulation, file: str) -> Iterator[Row]:
-    """A row for each policy at each place, where it applies."""
+    """A row for each policy at each place, where it applies. How often a node reads a sample is the same in all."""
     case = document.case
     fixed: dict[str, Any] = {
         "scenario": case.title.partition(":")[0], "system": document.system.name, "clients": document.pfs_clients,
         "epochs": case.epochs,
     }  # fmt: skip
     nodes = {} if case.nodes is None else {NODES: case.nodes}
+    counts: dict[str, Floats] = {}
+    if (accesses := document.accesses) is not None:
+        fixed["delta"] = accesses.delta
+        counts = {name: np.array([float(getattr(accesses, name))]) for name in ACCESSES}
     for row in document.rows:
         wrong = f"{row.policy} does not apply: {row.reason}" if row.seconds is None else None
-        figures = {f"bytes_{name}": np.array([float(size)]) for name, size in row.bytes.items()}
+        figures = counts | {f"bytes_{name}": np.array([float(size)]) for name, size in row.bytes.items()}
         for name in ("seconds", "stall_seconds", "over_bound"):
             if (value := getattr(row, name)) is not None:
                 figures[name] = np.array([float(value)])
         if row.over_bound is not None:
             figures["times_bound"] = np.array([1 + row.over_bound])
         yield Row(fixed | nodes | document.system.tiers | row.place | {"policy": row.policy}, figures, file, wrong)
+
+
+def of_control_tree(document: ControlTree, file: str) -> Iterator[Row]:
+    """A row for each tree: a flat one, or one of a radix."""
+    for tree in document.trees:
+        yield Row(
+            {"ranks": document.ranks, "radix": tree.radix, "shape": "tree" if tree.radix else "flat"},
+            {name: np.array([float(getattr(tree, name))]) for name in MESSAGES},
+            file,
+        )
 
 
 def of_couple(document: couple.Document, file: str) -> Iterator[Row]:

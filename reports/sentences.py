@@ -6,6 +6,7 @@ from dlio_bench.counters import COUNTERS, SECONDS
 from dlio_bench.reports.formatting import format_share, format_time, number, plural
 from dlio_bench.reports.intervals import MIN_TRIALS
 from dlio_bench.reports.metrics import SHARES
+from dlio_bench.reports.trials import CheckpointLoad
 from dlio_bench.reports.types import Compute, Draft, Metric, Result
 from dlio_bench.units import format_bytes
 
@@ -120,6 +121,12 @@ def steady(metrics: Mapping[str, Metric], name: str) -> str:
     return "" if metric.value is None else f"from epoch 2 {number(metric)}"
 
 
+def no_io_bound(result: Result) -> str:
+    """'no-I/O bound 17.3 ms', and what of it is not the trainers' steps."""
+    bound = f"no-I/O bound {number(result.metrics['no_io_seconds'])}"
+    return f"{bound}, checkpoints included" if result.metrics["share_checkpoint"].value else bound
+
+
 def shares(results: Sequence[Result]) -> list[str]:
     """The names of the shares of the loop to show; validation, convert and checkpoint only if a result has them."""
     there = {
@@ -166,7 +173,16 @@ def checkpoint_load(result: Result) -> str | None:
         f"{last.model}{cut}: {plural(len(seconds), 'checkpoint')} of {format_bytes(last.bytes)}, one after every "
         f"{plural(last.every, 'step')}; {format_time(mean)} each on its slowest rank, {format_bytes(last.bytes / mean)}"
         f"/s; {format_share(last.fsync_share)} of it in fsync, {format_share(last.waited_share)} waiting for bytes to "
-        f"be made; {format_bytes(last.compared_bytes)} of the last one compared and equal"
+        f"be made; {format_bytes(last.compared_bytes)} of the last one compared and equal{_read_from(last)}"
+    )
+
+
+def _read_from(load: CheckpointLoad) -> str:
+    """Whether the storage, or the memory of the readers' hosts, gave the checkpoint that was compared."""
+    if load.compared_cached is None:
+        return ", from storage or memory: what is in memory there cannot be seen"
+    return (
+        f", {format_bytes(load.compared_cached)} of it from memory" if load.compared_cached else ", read from storage"
     )
 
 

@@ -95,7 +95,7 @@ def _numbers(result: Result) -> Iterator[str]:
         "delivered_bandwidth": "" if sure else f"{sentences.source(result)} {number(metrics['pfs_bandwidth'])}",
         "stall_share": sentences.steady(metrics, "stall_share"),
         "au": sentences.steady(metrics, "au"),
-        "over_bound": f"no-I/O bound {number(metrics['no_io_seconds'])}",
+        "over_bound": sentences.no_io_bound(result),
         "samples_per_second": "",
         "step_p99": "",
     }

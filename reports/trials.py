@@ -111,6 +111,7 @@ class Inference(Struct, frozen=True):
 class RankLoad(Struct, frozen=True, kw_only=True):
     """Checkpoints that a rank wrote beside a training: of each its seconds, of these in fsync and waiting for bytes
     that were still being made, its bytes, and calls of fsync. compared_bytes: of the last one, by another rank.
+    compared_cached: how many of these were in the memory of its host before it read them; None: not known.
     """
 
     seconds: list[float] = []
@@ -119,13 +120,15 @@ class RankLoad(Struct, frozen=True, kw_only=True):
     bytes: list[int] = []
     fsyncs: list[int] = []
     compared_bytes: int = 0
+    compared_cached: int | None = 0
 
 
 class CheckpointLoad(Struct, frozen=True, kw_only=True):
     """Checkpoints of a published size, written beside the training every so many steps.
 
     bytes: of one, all ranks. seconds: of each, on its slowest rank. fsync_share, waited_share: of the ranks' time to
-    write. compared_bytes: of the last one, read by other ranks after the clock, and equal.
+    write. compared_bytes: of the last one, read by other ranks after the clock, and equal;
+    compared_cached: how many of these were in memory before, None where that is not known.
     """
 
     model: str
@@ -137,6 +140,7 @@ class CheckpointLoad(Struct, frozen=True, kw_only=True):
     fsync_share: Share
     waited_share: Share
     compared_bytes: Count
+    compared_cached: Count | None = None
 
 
 class Trial(EpochCost, kw_only=True):

@@ -21,7 +21,7 @@ CacheMode = Literal["cold", "cold-epochs", "warm", "as-is"]
 IoMode = Literal["buffered", "direct"]
 Mode = Literal["none", "emulate", "train", "infer"]
 Class = Literal["ACCEPTANCE", "EXPLORE", "INVALID"]
-BoundBy = Literal["storage", "CPU", "compute", "not determined"]
+BoundBy = Literal["storage", "CPU", "compute", "checkpoints", "not determined"]
 
 
 class Named(Struct, frozen=True):

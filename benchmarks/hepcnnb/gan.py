@@ -164,7 +164,13 @@ HEPGAN = Model(
     better=LOWER,
     chance=None,
     updates=(Update(_discriminator, discriminator_loss), Update(_generator, generator_loss)),
-    making=Making(HELD_OUT, image_quantities.measured, image_quantities.COMBINED, image_quantities.picture),
+    making=Making(
+        HELD_OUT,
+        image_quantities.missing,
+        image_quantities.measured,
+        image_quantities.COMBINED,
+        image_quantities.picture,
+    ),
     notes=(
         "Images that dlio-bench generates are drawn from estimates, not simulated: a distance tells how far the "
         "network learnt their distribution, and nothing about physics.",

@@ -9,7 +9,6 @@ import math
 import os
 import sys
 from functools import cache
-from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.benchmarks.metrics import Counts
+from dlio_bench.wrapping import printable
 
 Images = npt.NDArray[np.float32]
 Values = npt.NDArray[np.float64]
@@ -33,6 +33,7 @@ JET_PT, JETS, MASSES = "jet p_T (GeV)", "jets of an image", "sum of an image's j
 JETS_ETA, JETS_PHI = "jet eta", "jet phi"
 COMBINED = (JET_PT, JETS, MASSES)
 NO_FASTJET = "no jets: fastjet is not installed (pip install 'dlio-bench[physics]')"
+LONGEST = 300  # letters of why fastjet cannot be imported
 
 # Bins of the histograms that passes are scored by: energies of images and of pixels in GeV.
 _ENERGIES, _PIXEL_ENERGIES = np.geomspace(1, 2e7, 400), np.geomspace(0.5, 5e3, 400)
@@ -73,15 +74,28 @@ def _distance(some: Counts, others: Counts) -> float:
     return float(np.abs(np.cumsum(some) / some.sum() - np.cumsum(others) / others.sum()).max())
 
 
-def measured(images: Images) -> tuple[dict[str, Values], str | None]:
-    """(values by quantity; why there are none of jets, or None)."""
+def missing() -> str | None:
+    """Why there can be no quantities of jets here; None where there can."""
+    try:
+        _fastjet()
+    except ModuleNotFoundError as error:
+        return NO_FASTJET if error.name == "fastjet" else _broken(error)
+    except Exception as error:  # noqa: BLE001 - whatever a broken installation raises, the rest is compared
+        return _broken(error)
+    return None
+
+
+def _broken(error: Exception) -> str:
+    return printable(f"no jets: fastjet cannot be imported ({type(error).__name__}: {error})"[:LONGEST])
+
+
+def measured(images: Images, with_jets: bool) -> dict[str, Values]:
+    """Values by quantity; those of jets need fastjet."""
     values = {
         ENERGY: images.sum(axis=(1, 2), dtype=np.float64) / GEV,
         PIXELS: np.count_nonzero(images > LEAST, axis=(1, 2)).astype(np.float64),
     }
-    if find_spec("fastjet") is None:
-        return values, NO_FASTJET
-    return values | _of_jets([jets(image) for image in images]), None
+    return values | _of_jets([jets(image) for image in images]) if with_jets else values
 
 
 def _of_jets(events: list[list[Any]]) -> dict[str, Values]:

@@ -22,6 +22,7 @@ from dlio_bench.harness.checkpoints.parts import SHARDED, Part, default_shards, 
 from dlio_bench.harness.checkpoints.transfer import Hands, placed
 from dlio_bench.harness.cluster.comm import Comm, together
 from dlio_bench.harness.machine.temp_folders import outlasted_folder
+from dlio_bench.harness.storage import cache
 from dlio_bench.harness.training.trainer import Left, Spent, Trainer
 from dlio_bench.reports.trials import Inference, RankLoad, Reduced
 from dlio_bench.units import format_bytes
@@ -123,10 +124,25 @@ class BesideTrainer:
         """See Trainer. All ranks call it together: another rank compares what each wrote last. DataError."""
         numbers = self._comm.allgather(self._number if self._load.seconds else 0)
         writer = (self._comm.rank + 1) % self._comm.size
+        cached = together(self._comm, lambda: self._dropped(numbers[writer]))[self._comm.rank]
         compared = together(self._comm, lambda: self._compare(numbers[writer]))[self._comm.rank]
         for number in range(max(self._first, self._number - KEPT) + 1, self._number + 1):
             self._forget(number)
-        return Beside(self._trainer.end(), replace(self._load, compared_bytes=compared))
+        return Beside(self._trainer.end(), replace(self._load, compared_bytes=compared, compared_cached=cached))
+
+    def _dropped(self, number: int) -> int | None:
+        """Have this host forget what it will read; bytes that it has in memory still, None: nobody can know.
+
+        A writer on this host has left them there. They are durable, so that nothing of them is lost.
+        """
+        files = [self._folder(number) / file for file in dict.fromkeys(part.file for _, part in self._theirs)]
+        if number == 0:
+            return 0
+        cache.drop(files)
+        left = cache.residency(files)
+        if left.memory_backed:
+            return left.bytes
+        return left.resident_bytes if left.attestable else None
 
     def _compare(self, number: int) -> int:
         """Bytes of the other rank's part of its last checkpoint; 0: it wrote none. It stays until all have compared."""

@@ -29,7 +29,6 @@ from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.environment import timestamp
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import Launch, plan
-from dlio_bench.harness.ground import defaults
 from dlio_bench.harness.ground.folders import output_folder, remove_works, work_folder
 from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
@@ -38,7 +37,7 @@ from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.refusals import require_at_least, unknown
 from dlio_bench.reports import checkpoint as report
 from dlio_bench.reports import checkpoint_html, checkpoint_text, judge
-from dlio_bench.reports.checkpoint_types import FEW_TRIALS, FRACTION, NO_FSYNC, SCHEMA, Document
+from dlio_bench.reports.checkpoint_types import SCHEMA, Document
 from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.typed import convert, to_json
 from dlio_bench.units import format_bytes
@@ -198,9 +197,6 @@ def fsyncs(job: Job) -> int:
 
 
 def _document(options: Options, model: CheckpointModel, job: Job, measured: dict[str, Any]) -> Document:
-    marks = [*([VIRTUAL_NODES] if job.virtual else []), *([FRACTION] if job.fraction < 1 else [])]
-    marks += [*([] if job.fsync else [NO_FSYNC])]
-    marks += [FEW_TRIALS] if job.trials < defaults.TRIALS else []
     content = {
         "schema": SCHEMA,
         "kind": "checkpoint",
@@ -216,7 +212,7 @@ def _document(options: Options, model: CheckpointModel, job: Job, measured: dict
         "bytes": total(job.parts),
         "fsyncs_expected": fsyncs(job),
         "folder": str(options.folder.absolute()),
-        "marks": marks,
+        "marks": [VIRTUAL_NODES] if job.virtual else [],  # others follow from what is recorded
         **{name: getattr(job, name) for name in (
             "code_digest", "layout", "shards", "fraction", "nodes", "ranks_per_node", "checkpoints", "fsync", "seed",
             "shift",

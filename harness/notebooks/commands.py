@@ -5,8 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.forked import die_with_parent
 
 GRACE = 10.0  # seconds that a process has to end by itself
+LOOK = 0.05  # seconds between two looks at a process
+MAKING = 7200.0  # seconds that a dataset may take
 
 
 class Command:
@@ -48,18 +50,28 @@ class Command:
 
     @property
     def status(self) -> int | None:
-        """Its exit status; None while it runs."""
-        return self._process.poll()
+        """Its exit status; None while it runs. Only `end` reaps it: until then no other group can have its number."""
+        if self._process.returncode is not None:
+            return self._process.returncode
+        ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is None:
+            return None
+        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
     def wait(self, seconds: float | None = None) -> int:
         """Its exit status. EnvironmentFailure, with the end of its log, where it fails or does not end in time."""
-        try:
-            status = self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            raise EnvironmentFailure(f"{self} was not over after {seconds:g} s. Its output is in {self.log}.") from None
+        status = self._await(seconds)
+        if status is None:
+            raise EnvironmentFailure(f"{self} was not over after {seconds:g} s. Its output is in {self.log}.")
         if status:
             raise EnvironmentFailure(f"{self} ended with status {status}. {self.log} ends:\n{self.last_lines()}")
         return status
+
+    def _await(self, seconds: float | None) -> int | None:
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while self.status is None and (deadline is None or time.monotonic() < deadline):
+            time.sleep(LOOK)
+        return self.status
 
     def last_lines(self, count: int = 15) -> str:
         """The last lines of its log."""
@@ -68,11 +80,11 @@ class Command:
     def end(self) -> None:
         """End its whole process group, and wait for it; a second time is harmless."""
         atexit.unregister(self.end)
+        if self._process.returncode is not None:
+            return  # reaped: its number may be another's
         for number in (signal.SIGTERM, signal.SIGKILL):
-            with suppress(ProcessLookupError):  # the group is empty
-                os.killpg(self._process.pid, number)
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(GRACE)
+            os.killpg(self.pid, number)
+            self._await(GRACE)
         self._process.wait()
 
     def __str__(self) -> str:
@@ -95,8 +107,15 @@ def new_folder(parent: Path, name: str) -> Path:
     return parent / f"{name}-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"
 
 
-def dataset(folder: Path, *words: str) -> Path:
-    """The folder of a dataset that `dlio-bench generate` with these words makes, unless it is there already."""
+def dataset(folder: Path, *words: str, seconds: float = MAKING) -> Path:
+    """The folder of a dataset that `dlio-bench generate` with these words makes, unless it is there already.
+
+    EnvironmentFailure where that fails or is not over in time.
+    """
     if not (folder / "manifest.json").exists():
-        dlio_bench("generate", *words, out=folder).wait()
+        command = dlio_bench("generate", *words, out=folder)
+        try:
+            command.wait(seconds)
+        finally:
+            command.end()
     return folder

@@ -10,6 +10,7 @@ from dlio_bench.harness.live.status import ENDED, FAILED, SOURCES, read_status
 from dlio_bench.wrapping import printable
 
 PAUSE = 1.0  # seconds between two looks: as often as a run writes
+DRAWN_AGAIN = (2.0, 8.0, 30.0)  # seconds after the end: a browser that is still making the figure loses what comes then
 PANELS = ("samples_per_second", "stall_share", "loss", "bytes")
 TITLES = ("samples/s", "stall share", "loss", "bytes of the trial")
 Record = Mapping[str, Any]
@@ -70,7 +71,7 @@ class LiveView:
 
         self.folder, self._pause = folder, pause
         self.records: list[dict[str, Any]] = []
-        self._stop = threading.Event()
+        self._stop, self._lock = threading.Event(), threading.Lock()
         self.error: Exception | None = None
         self._offset = 0
         self._says = ipywidgets.Label(sentence(None))
@@ -79,7 +80,8 @@ class LiveView:
         for number, name in enumerate(curves([])):
             row, column = divmod(min(number, 3), 2)
             label, shown = name.removeprefix("bytes "), name.startswith("bytes ")
-            self._figure.add_scatter(x=[], y=[], name=label, showlegend=shown, row=row + 1, col=column + 1)
+            place = {"row": row + 1, "col": column + 1}
+            self._figure.add_scatter(x=[], y=[], mode="lines+markers", name=label, showlegend=shown, **place)
         self._figure.update_layout(template="plotly_white", height=420, margin={"t": 40, "b": 30})
         self._figure.update_xaxes(title_text="seconds", row=2)
         self._figure.update_yaxes(rangemode="tozero")
@@ -111,9 +113,22 @@ class LiveView:
         latest = self.records[-1]
         self._says.value, self._bar.value = sentence(latest), progress(self.records)
         self._bar.bar_style = {FAILED: "danger"}.get(latest["phase"], "success" if latest["phase"] in ENDED else "info")
-        with self._figure.batch_update():
-            for trace, (x, y) in zip(self._figure.data, curves(self.records).values(), strict=True):
+        self._draw(self.records)
+        if latest["phase"] in ENDED:
+            for seconds in DRAWN_AGAIN:
+                timer = threading.Timer(seconds, self._draw_again)
+                timer.daemon = True
+                timer.start()
+
+    def _draw(self, records: Sequence[Record]) -> None:
+        with self._lock, self._figure.batch_update():
+            for trace, (x, y) in zip(self._figure.data, curves(records).values(), strict=True):
                 trace.x, trace.y = x, y
+
+    def _draw_again(self) -> None:
+        """Only what differs is sent to the browser, so nothing is drawn in between."""
+        self._draw([])
+        self._draw(self.records)
 
     def _follow(self) -> None:
         try:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +19,7 @@ OVER = (DONE, STOPPED, FAILED, LOST)
 LOOK = 0.2  # seconds between two looks at the trials
 LONGEST = 200  # letters of a failure in the table
 GONE = "EngineError"  # how IPyParallel calls the end of an engine
+NAMES = ("loss", "acc", "val_loss", "val_acc")  # of a history, in the table
 History = dict[str, list[float]]
 
 
@@ -60,7 +62,8 @@ class Search:
 
     study: Optuna's, which maximises (ask, tell, enqueue_trial). view: begins a trial (apply_async). engines: how many
     there are now. train: (number, parameters) -> history, on an engine. wish: the file that asks a trial of that number
-    to stop. states: Optuna's for trials without a value, as (pruned, failed). One thread uses study and view: `start`
+    to stop. states: Optuna's for trials without a value, as (pruned, failed). epochs: of a trial, so that one that was
+    asked to stop in its last epoch is done; None: unknown, and it is stopped. One thread uses study and view: `start`
     begins it.
     """
 
@@ -75,9 +78,11 @@ class Search:
         states: tuple[Any, Any],
         *,
         count: int,
+        epochs: int | None = None,
     ) -> None:
         self._study, self._view, self._engines, self._train = study, view, engines, train
         self._distributions, self._wish, self._count = distributions, wish, count
+        self._epochs = epochs
         self._pruned, self._failed = states
         self.trials: list[Trial] = []
         self._tasks: dict[int, Task] = {}  # of trials that are not over
@@ -91,7 +96,8 @@ class Search:
     @property
     def over(self) -> bool:
         """Whether all trials are over."""
-        return self._proposed >= self._count and not (self._tasks or self._again)
+        # in this order: a trial that is begun is among the tasks before it is counted, or no longer to be repeated
+        return self._proposed >= self._count and not self._again and not self._tasks
 
     @property
     def _proposed(self) -> int:
@@ -174,8 +180,7 @@ class Search:
 
     def _begin(self) -> bool:
         """Begin one trial; False where none is left to begin."""
-        with self._lock:
-            again = self._again.pop(0) if self._again else None
+        again = self._again[0] if self._again else None
         if again is None and self._proposed >= self._count:
             return False
         if again is not None:
@@ -185,30 +190,55 @@ class Search:
         self._wish(trial.number).unlink(missing_ok=True)
         self._tasks[trial.number] = self._view.apply_async(self._train, trial.number, trial.parameters)
         self.trials.append(trial)
+        if again is not None:
+            del self._again[0]
         return True
 
     def _look(self, trial: Trial, task: Task) -> None:
         published = task.data
-        if isinstance(published, dict) and published.get("acc"):
+        if _is_history(published) and published.get("acc"):
             trial.history, trial.state = published, RUNNING
         if not task.ready():
             return
-        del self._tasks[trial.number]
         try:
-            trial.history = task.get()
-            trial.state = STOPPED if self._wish(trial.number).exists() else DONE
+            trial.history = _checked(task.get())
+            trial.state = STOPPED if self._wish(trial.number).exists() and not self._whole(trial.history) else DONE
         except Exception as error:  # noqa: BLE001 - whatever ended a trial, the others go on
             name = str(getattr(error, "ename", type(error).__name__))
             trial.state = LOST if name == GONE else FAILED
             why = "its engine has died" if trial.state == LOST else f"{name}: {getattr(error, 'evalue', error)}"
             trial.told = printable(why)[:LONGEST]
         self._tell(trial)
+        del self._tasks[trial.number]  # last: now the search may be over
+
+    def _whole(self, history: History) -> bool:
+        return self._epochs is not None and len(history.get("acc", [])) >= self._epochs
 
     def _tell(self, trial: Trial) -> None:
-        if trial.state == DONE:
+        if trial.state == DONE and trial.best is not None:
             self._study.tell(trial.number, trial.best)
         else:
             self._study.tell(trial.number, state=self._pruned if trial.state == STOPPED else self._failed)
+
+
+def _checked(returned: Any) -> History:
+    if not _is_history(returned):
+        raise TypeError("train returned no history: lists of numbers by name")
+    history: History = returned
+    return history
+
+
+def _is_history(given: object) -> bool:
+    """Whether it is a mapping by name, in which the table's names have lists of numbers."""
+    return isinstance(given, dict) and all(
+        isinstance(given.get(name, []), list) and all(isinstance(value, Real) for value in given.get(name, []))
+        for name in NAMES
+    )
+
+
+def _latest(history: History, name: str) -> float | None:
+    values = history.get(name)
+    return values[-1] if values else None
 
 
 def rows(search: Search) -> list[dict[str, Any]]:
@@ -218,7 +248,7 @@ def rows(search: Search) -> list[dict[str, Any]]:
             "trial": trial.number,
             "state": trial.state if trial.again is None else f"{trial.state} (again {trial.again})",
             "epochs": len(trial.history.get("acc", [])),
-            **{name: trial.history.get(name, [None])[-1] for name in ("loss", "acc", "val_loss", "val_acc")},
+            **{name: _latest(trial.history, name) for name in NAMES},
             **trial.parameters,
             "told": trial.told,
         }

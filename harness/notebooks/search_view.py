@@ -9,6 +9,7 @@ from dlio_bench.errors import BenchError
 from dlio_bench.harness.notebooks.figures import COLOURS
 from dlio_bench.harness.notebooks.ranges import TRIALS, distributions
 from dlio_bench.harness.notebooks.search import FAILED, LOST, Search, Trial, rows
+from dlio_bench.wrapping import printable
 
 PAUSE = 0.5  # seconds between two looks
 GRAVE = (FAILED, LOST)
@@ -49,7 +50,9 @@ def curves(trials: Sequence[Trial], name: str) -> tuple[list[float | None], list
     return x, y, names, colours
 
 
-def optuna_search(client: Any, train: Any, wish: Any, *, count: int = TRIALS, seed: int = 0) -> Search:
+def optuna_search(
+    client: Any, train: Any, wish: Any, *, count: int = TRIALS, seed: int = 0, epochs: int | None = None
+) -> Search:
     """A search over the published ranges by Optuna's TPE sampler, on a load-balanced view; see Search."""
     import optuna
     from optuna.trial import TrialState
@@ -58,11 +61,16 @@ def optuna_search(client: Any, train: Any, wish: Any, *, count: int = TRIALS, se
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
     states = (TrialState.PRUNED, TrialState.FAIL)
     view = client.load_balanced_view()
-    return Search(study, view, lambda: len(client.ids), train, distributions(), wish, states, count=count)
+    return Search(
+        study, view, lambda: len(client.ids), train, distributions(), wish, states, count=count, epochs=epochs
+    )
 
 
 class SearchView:
-    """Widgets that follow a search: let the view be a cell's last value, or show `view.box`."""
+    """Widgets that follow a search: let the view be a cell's last value, or show `view.box`.
+
+    `error`: what made it stop early, if something did.
+    """
 
     def __init__(self, search: Search, pause: float = PAUSE) -> None:
         """Begin to follow."""
@@ -86,6 +94,7 @@ class SearchView:
             [self._table, ipywidgets.HBox([self._chosen, stop, restart, self._says]), self._figure]
         )
         self._stop = threading.Event()
+        self.error: Exception | None = None
         self.look()
         self._thread = threading.Thread(target=self._follow, name="search-view", daemon=True)
         self._thread.start()
@@ -117,8 +126,12 @@ class SearchView:
             self._says.value = str(error)
 
     def _follow(self) -> None:
-        while not self._stop.wait(self._pause):
-            self.look()
+        try:
+            while not self._stop.wait(self._pause):
+                self.look()
+        except Exception as error:  # noqa: BLE001 - told where the notebook looks for it
+            self.error = error
+            self._says.value = printable(f"the view stopped: {error}")
 
     def _ipython_display_(self) -> None:
         """Show the widgets where a cell ends with the view."""

@@ -19,6 +19,7 @@ from dlio_bench.harness.run.asked import data
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.jobs import held_bytes, jobs, require_machine
 from dlio_bench.harness.run.asked.options import Options
+from dlio_bench.harness.run.asked.refusals import require_written
 from dlio_bench.harness.run.asked.request import Request, look_up
 from dlio_bench.harness.run.asked.sizing import TrialSize
 from dlio_bench.harness.run.asked.tracing import SPANS
@@ -78,6 +79,8 @@ def run(options: Options, earlier: Sequence[Result] = ()) -> int:
     source = data.source(request, _held(request))
     yardstick = None if options.storage is None else storage.load(options.storage)
     size = request.trial_size(source.samples)
+    if not request.looks_first:  # after which a trial may have more steps
+        require_written(options, size.trial_steps)
     validation, notes = request.passes(source.validation_samples, size)
     size = replace(size, notes=(*size.notes, *notes))
     planned = jobs(request, size, source.folder, validation)
@@ -177,6 +180,7 @@ def _sized(
         return work.planned, work.size
     looks = [first_look(job, work.request, dataset, tiers, place.path, work.progress) for job in work.planned]
     planned, size = sized(work.planned, work.size, work.request.minimum, [each for look in looks for each in look])
+    require_written(work.request.options, size.trial_steps)
     place.note(size=size)
     return planned, size
 

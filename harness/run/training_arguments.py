@@ -4,7 +4,9 @@ import argparse
 import os
 from pathlib import Path
 
+from dlio_bench.errors import UsageError
 from dlio_bench.harness.training.exchange.options import DEFAULT_TIMEOUT
+from dlio_bench.refusals import require_at_least
 from dlio_bench.units import format_seconds, parse_seconds, parse_share
 
 
@@ -43,6 +45,16 @@ def add_streams(run: argparse.ArgumentParser) -> None:
     )
 
 
+def _count(text: str) -> int:
+    """Steps between two checkpoints. UsageError below 1: of options, 0 means that nobody gave it."""
+    try:
+        count = int(text)
+    except ValueError:
+        raise UsageError(f"--checkpoint-load-every '{text}' is not a number of steps. Write one, such as 20.") from None
+    require_at_least(1, checkpoint_load_every=count)
+    return count
+
+
 def _add_checkpoint_load(run: argparse.ArgumentParser) -> None:
     """Checkpoints beside the input."""
     load = run.add_argument_group("checkpoints beside the input (with any --compute)")
@@ -52,7 +64,7 @@ def _add_checkpoint_load(run: argparse.ArgumentParser) -> None:
         help="write checkpoints of a model's size beside the input, each rank its share: llama3-8b or another of "
         "`dlio-bench checkpoint --help`",
     )
-    load.add_argument("--checkpoint-load-every", type=int, metavar="K", help="write one after every K steps")
+    load.add_argument("--checkpoint-load-every", type=_count, metavar="K", help="write one after every K steps")
     load.add_argument(
         "--checkpoint-load-fraction",
         type=parse_share,

@@ -94,7 +94,10 @@ def add_simulate(commands: Commands) -> None:
         "it reads more than 1 + D times the mean, for example 0.8",
     )
     parser.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="write simulation.json and report.html to this folder"
+        "--out",
+        type=Path,
+        metavar="FOLDER",
+        help="write simulation.json and report.html to this folder, or control-tree.json",
     )
     tree = parser.add_argument_group("the control plane of a training (nothing else is simulated then)")
     tree.add_argument(
@@ -126,19 +129,25 @@ def run_simulate(args: argparse.Namespace) -> int:
 
 def _count_control_tree(args: argparse.Namespace) -> int:
     """`simulate --control-tree`."""
+    from dlio_bench.harness.ground.folders import output_folder
     from dlio_bench.harness.simulator import control_tree
-    from dlio_bench.reports.control_tree import render
+    from dlio_bench.reports.control_tree import NAME, render, save
     from dlio_bench.reports.typed import to_json
 
     if args.control_tree is None:
         raise UsageError(f"--radix {args.radix} is of a tree of ranks. Say of how many, with --control-tree RANKS.")
-    others = ("workload", "scenario", "nodes", "epochs", "system", "compute", "vary", "out", "accesses")
+    others = ("workload", "scenario", "nodes", "epochs", "system", "compute", "vary", "accesses")
     if given := next((name for name in others if getattr(args, name)), None):
         flag = "WORKLOAD" if given == "workload" else f"--{given}"
         raise UsageError(f"--control-tree counts messages and simulates no reader. Use it without {flag}.")
     radices = control_tree.RADICES if args.radix is None else _whole_numbers(args.radix)
     document = control_tree.counted(args.control_tree, radices)
+    if args.out is not None:
+        with output_folder(args.out, "simulate") as folder:
+            save(document, folder / NAME)
     print(json.dumps(to_json(document), indent=1) if args.json else render(document))
+    if args.out is not None and not args.json:
+        print(f"\n  results  {args.out / NAME}")
     return 0
 
 

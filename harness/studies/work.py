@@ -13,10 +13,10 @@ from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, OutOfTi
 from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.ground.folders import UNFINISHED
 from dlio_bench.harness.ground.subcommands import run_command
-from dlio_bench.reports import couple, earlier, result, simulation
+from dlio_bench.reports import control_tree, couple, earlier, result, simulation
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.reproduce import run_of
-from dlio_bench.reports.reproduce_rows import Row, matching, of_couple, of_result, of_simulation
+from dlio_bench.reports.reproduce_rows import Row, matching, of_control_tree, of_couple, of_result, of_simulation
 from dlio_bench.reports.reproduce_types import Need, Run, Size, Skipped, Study, Value
 from dlio_bench.reports.types import SCHEMA
 from dlio_bench.units import parse_seconds
@@ -187,7 +187,8 @@ def rows_in(folder: Path) -> tuple[list[Row], list[Skipped]]:
     """The rows of all documents in a folder and below it, and the files that hold none."""
     rows: list[Row] = []
     skipped: list[Skipped] = []
-    for name, of_file in ((simulation.NAME, _simulated), (result.RESULT_NAME, _measured)):
+    kinds = ((simulation.NAME, _simulated), (control_tree.NAME, _counted), (result.RESULT_NAME, _measured))
+    for name, of_file in kinds:
         for path in sorted({path.resolve() for path in folder.rglob(name)}):
             try:
                 rows += of_file(path)
@@ -200,6 +201,10 @@ def rows_in(folder: Path) -> tuple[list[Row], list[Skipped]]:
 
 def _simulated(path: Path) -> Iterator[Row]:
     return of_simulation(simulation.load(path), str(path))
+
+
+def _counted(path: Path) -> Iterator[Row]:
+    return of_control_tree(control_tree.load(path), str(path))
 
 
 class _AnotherKindError(Exception):

@@ -83,6 +83,7 @@ class Inference:
         converted = time.perf_counter()
         outputs, labels = self._forward_lent(lent, key)
         self._require_finite(outputs, batch.ids)
+        models.require_finite_held_out(self._model, labels)
         seen = batch.ids < self._training
         for part in (True, False):
             chosen = seen == part

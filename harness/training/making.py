@@ -33,10 +33,13 @@ class HeldOut:
     """
 
     def __init__(self, comm: Comm, model: Model, network: Any, shape: Sequence[int]) -> None:
-        """shape: of the network's inputs, which have nothing to do with what it makes."""
+        """shape: of the network's inputs, which have nothing to do with what it makes. All ranks make it together, and
+        learn then, before any training, which quantities all of them can measure.
+        """
         assert model.making is not None
         self._comm, self._model, self._making, self._network = comm, model, model.making, network
-        self._most = -(-self._making.most // comm.size)
+        self._most = len(range(comm.rank, self._making.most, comm.size))  # over all ranks `most`
+        self._missing = agreed(comm.allgather(self._making.missing()))
         self._make = tensorflow().function(
             lambda keys: network([tensorflow().zeros((CHUNK, *shape)), keys], training=False), autograph=False
         )
@@ -66,8 +69,8 @@ class HeldOut:
         for samples in made:
             require_finite_samples(self._model, samples)
         groups = [np.array(held_out, np.float32).reshape(len(keys), *made[0].shape[1:]), *made]
-        measured = [self._making.measured(samples) for samples in groups]
-        every = self._comm.gather((len(keys), [values for values, _ in measured])) or []
+        measured = [self._making.measured(samples, self._missing is None) for samples in groups]
+        every = self._comm.gather((len(keys), measured)) or []
         if not every:
             return None
         total = sum(count for count, _ in every)
@@ -81,7 +84,7 @@ class HeldOut:
                 for name, values in real.items()
             ],
             combined=[name for name in self._making.combined if name in real],
-            missing=measured[0][1],
+            missing=self._missing,
             picture=base64.b64encode(self._making.picture(groups[2], groups[0])).decode(),
         )
 
@@ -95,6 +98,15 @@ class HeldOut:
     def _assign(self, weights: Sequence[Array]) -> None:
         for variable, value in zip(self._network.variables, weights, strict=True):
             variable.assign(value)
+
+
+def agreed(missing: Sequence[str | None]) -> str | None:
+    """Why some quantities are measured on no rank: as one or more of the ranks cannot; None where all can."""
+    lacking = [why for why in missing if why is not None]
+    if not lacking:
+        return None
+    some = f" (on {len(lacking)} of {len(missing)} ranks)" if len(lacking) < len(missing) else ""
+    return f"{lacking[0]}{some}"
 
 
 def distance(some: npt.NDArray[np.float64], others: npt.NDArray[np.float64]) -> Distance | None:

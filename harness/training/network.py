@@ -18,6 +18,7 @@ from dlio_bench.benchmarks.model import (
     keys,
     parameters,
     require_finite,
+    require_finite_held_out,
     require_finite_samples,
 )
 from dlio_bench.benchmarks.tensor_batches import WORD, lend
@@ -221,6 +222,7 @@ class NetworkTrainer:
             key = tensorflow().constant(keys(batch.ids, 0, self._seed))
             outputs, labels = self._evaluate(lend(batch), key)
             require_finite_samples(self._model, outputs.numpy())
+            require_finite_held_out(self._model, labels.numpy())
             counts = self._model.count(outputs.numpy(), labels.numpy())
         if self._held_out is not None:
             self._held_out.keep(key.numpy(), labels.numpy())

@@ -6,12 +6,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.browser import Browser, needs_chromium
-from tests.processes import until
+from tests.processes import PATIENCE, until
 
 pytestmark = needs_chromium
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "notebooks" / "watch-a-run.ipynb"
@@ -30,6 +31,7 @@ SAYS = """[...document.querySelectorAll(".widget-label")].map((label) => label.t
 # the share of the progress bar, and the points of the curve of samples per second
 BAR = 'document.querySelector(".progress-bar").style.width'
 POINTS = 'document.querySelectorAll(".jupyter-widgets .scatterlayer .trace:first-child .points path").length'
+DATA = """JSON.stringify([...document.querySelectorAll(".js-plotly-plot")].map((plot) => plot.data))"""
 WRONG = """document.querySelectorAll('[data-mime-type="application/vnd.jupyter.stderr"], .jp-mod-error').length"""
 
 
@@ -54,7 +56,12 @@ def server(tmp_path: Path) -> Iterator[str]:
         yield json.loads(told.read_text())["url"]
     finally:
         process.send_signal(signal.SIGTERM)  # it ends its kernels
-        process.wait()
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(PATIENCE)
+            raise
 
 
 def test_the_view_follows_a_run_in_jupyterlab(server: str, tmp_path: Path) -> None:
@@ -65,7 +72,10 @@ def test_the_view_follows_a_run_in_jupyterlab(server: str, tmp_path: Path) -> No
         until(lambda: browser.run(IS_READY))
         browser.run(RUN_ALL)
         until(lambda: "done · prefetch on 2 nodes" in browser.run(SAYS), missing="the view shows no end of the run")
-        until(lambda: browser.run(POINTS) > 0, missing="no curve is drawn")
+        drawn = lambda: browser.run(POINTS) > 0  # noqa: E731
+        with suppress(AssertionError):
+            until(drawn)
+        assert drawn(), browser.run(DATA)
         until(lambda: browser.run("window.ran === true"), missing="the notebook has not run to its end")
         assert browser.run(BAR) == "100%"
         assert browser.run(WRONG) == 0

@@ -35,6 +35,15 @@ def test_the_buttons_of_a_search_stop_and_restart_what_is_selected(tmp_path: Pat
         assert list(trace.text) == ["trial 0"] * 3 + ["trial 1"] * 3 + ["trial 2"]
 
 
+def test_an_error_of_the_view_of_a_search_is_told(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, 2)
+    view = SearchView(cluster.search, pause=0.01)
+    cluster.search.trials = None  # type: ignore[assignment]
+    until(lambda: view.error is not None)
+    assert isinstance(view.error, TypeError)
+    assert view.box.children[1].children[3].value.startswith("the view stopped: ")
+
+
 def test_a_view_follows_a_run_until_it_has_failed(tmp_path: Path) -> None:
     view = LiveView(tmp_path, pause=0.01)
     says, bar, figure = view.box.children

@@ -115,6 +115,23 @@ def test_metrics_that_do_not_follow_from_the_trials_are_refused(
         checkpoint.load(tmp_path)
 
 
+def test_marks_are_made_again_when_judged(result: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = to_json(checkpoint.load(result))
+    assert content["marks"][:1] == ["FRACTION"]
+    content |= {"marks": [], "fsync": False, "fsyncs_expected": 0}
+    for trial in content["trials"]:
+        trial["attestable"] = False
+        for write in trial["writes"]:
+            write |= {"fsyncs": 0, "rank_waited": write["rank_seconds"]}
+    document = checkpoint.complete(convert(content | {"digest": ""}, Document))
+    content = to_json(document) | {"marks": []}
+    (tmp_path / "result.json").write_text(json.dumps(content | {"digest": checkpoint.digest(content)}))
+    limits = '[hepcnn."*"."*"]\ncheckpoint_fsyncs = { at_most = 99 }\n'
+    [told] = judged(tmp_path, limits, capsys)[1]["results"]
+    assert {"FRACTION", "NO FSYNC", "CACHE NOT ATTESTED", "BYTES AWAITED"} == {*told["marks"]}
+    assert (told["class"], told["capped"]) == ("EXPLORE", told["marks"])
+
+
 def test_show_and_report_tell_it_again_and_trust_no_text(
     result: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

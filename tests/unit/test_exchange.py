@@ -180,6 +180,20 @@ def test_the_background_thread_ends_with_the_exchange() -> None:
     assert threading.active_count() == before
 
 
+@pytest.mark.parametrize("lag", [0, 1])
+def test_reductions_of_several_shapes_use_the_same_buffers_in_each_step(lag: int) -> None:
+    reducer = OverMpi(Solo(), ExchangeOptions(lag=lag))
+    means: list[Any] = []
+    for step in range(4):
+        for shape in ((2, 3), (4,)):
+            means.append(reducer.reduce([np.full(shape, step, np.float32)])[0][0])
+            assert means[-1].shape == shape
+    for earlier, later in pairwise([means[step * 2 : step * 2 + 2] for step in range(4)]):
+        assert all(np.shares_memory(a, b) == (lag == 0) for a, b in zip(earlier, later, strict=True))
+    assert all(np.shares_memory(means[number], means[number + 2 * (1 + lag)]) for number in range(2))
+    assert [mean.flat[0] for mean in means[-2:]] == [3, 3]
+
+
 def test_things_are_done_one_after_another() -> None:
     thread, done = Background("test"), list[int]()
     pending = [thread.begin(lambda number=number: done.append(number)) for number in range(9)]

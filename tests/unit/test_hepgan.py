@@ -5,10 +5,12 @@ TensorFlow; what jets are needs fastjet.
 import base64
 import io
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -26,7 +28,7 @@ from dlio_bench.benchmarks.model import Course, Model, build, constant, keys, pa
 from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import TRAIN, VALIDATION
-from dlio_bench.errors import Diverged, UsageError
+from dlio_bench.errors import Diverged, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.request import look_up
@@ -104,8 +106,8 @@ def test_jets_by_hand() -> None:
 
 def test_quantities_by_hand() -> None:
     pytest.importorskip("fastjet")
-    values, missing = measured(np.stack([image((10, 32, 300.0), (40, 32, 400.0)), image((5, 5, 0.4)), image()]))
-    assert missing is None
+    assert image_quantities.missing() is None
+    values = measured(np.stack([image((10, 32, 300.0), (40, 32, 400.0)), image((5, 5, 0.4)), image()]), True)
     assert values[image_quantities.ENERGY] == pytest.approx([700, 0.4, 0], rel=1e-5)
     assert values[image_quantities.PIXELS].tolist() == [2, 0, 0]
     # as published, images without a jet are left out
@@ -114,11 +116,56 @@ def test_quantities_by_hand() -> None:
 
 
 def test_without_fastjet_the_other_quantities_are_compared_and_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_quantities, "find_spec", lambda _: None)
-    values, missing = measured(np.zeros((1, SIDE, SIDE), np.float32))
+    monkeypatch.setitem(sys.modules, "fastjet", None)
+    image_quantities._fastjet.cache_clear()
+    assert "dlio-bench[physics]" in (image_quantities.missing() or "")
+    values = measured(np.zeros((1, SIDE, SIDE), np.float32), False)
     assert set(values) == {image_quantities.ENERGY, image_quantities.PIXELS}
-    assert missing is not None
-    assert "dlio-bench[physics]" in missing
+
+
+@pytest.mark.parametrize("content", ["import no_such_library", "raise OSError('libfastjet.so: \x1b[2J')", ""])
+def test_a_fastjet_that_is_there_but_cannot_be_imported_is_told(
+    content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fastjet.py").write_text(content)
+    monkeypatch.setitem(sys.modules, "fastjet", sys)  # what is there comes back
+    del sys.modules["fastjet"]
+    monkeypatch.syspath_prepend(tmp_path)
+    image_quantities._fastjet.cache_clear()
+    why = image_quantities.missing() or ""
+    assert why.startswith("no jets: fastjet cannot be imported (")
+    assert why.isprintable()
+
+
+def test_what_one_rank_cannot_measure_no_rank_measures() -> None:
+    assert making.agreed([None, None]) is None
+    assert making.agreed(["no jets", "no jets"]) == "no jets"
+    assert making.agreed([None, "no jets", None]) == "no jets (on 1 of 3 ranks)"
+
+
+class OneOf(Solo):
+    """One of three ranks, the last of which has no fastjet."""
+
+    size = 3
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    def allgather(self, value: Any) -> list[Any]:
+        return [value, value, "no jets"]
+
+
+def test_ranks_keep_as_many_samples_as_are_compared_and_agree_on_quantities() -> None:
+    kept = 0
+    for rank in range(3):
+        assert HEPGAN.making is not None
+        model = replace(HEPGAN, making=replace(HEPGAN.making, most=8, missing=lambda: None))
+        held_out = making.HeldOut(OneOf(rank), model, SimpleNamespace(variables=[]), (SIDE, SIDE, 1))
+        held_out.begin(wanted=True)
+        held_out.keep(keys(np.arange(10) + 10 * rank, 0), np.zeros((10, SIDE, SIDE), np.float32))
+        kept += len(held_out._samples)
+        assert held_out._missing == "no jets (on 1 of 3 ranks)"
+    assert kept == 8
 
 
 def test_scores_of_a_pass_by_hand() -> None:
@@ -323,6 +370,15 @@ def test_made_images_that_hold_no_number_end_the_run(samples: Decoded) -> None:
         trainer.forward(held_out(samples)[0])
     with pytest.raises(Diverged, match="loss of hepgan is nan at step 0"):
         trainer.step(batches(samples, 1)[0])
+
+
+def test_held_out_images_that_hold_no_number_are_refused(samples: Decoded) -> None:
+    trainer = trainer_of(samples)
+    trainer.begin("prefetch", 0, 7)
+    rows = samples[1][:BATCH].copy()
+    rows[-1] = 0xFF  # NaN
+    with pytest.raises(EnvironmentFailure, match="samples that hepgan compares with hold no number"):
+        trainer.forward(Batch(np.arange(BATCH), batch_of(rows).blocks))
 
 
 # what is told

@@ -1,5 +1,6 @@
 """A hyper-parameter search, its study and engines played by the test: nothing that befalls a trial ends it."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -61,14 +62,14 @@ class Study:
 class Cluster:
     """A view of engines, and the search on them."""
 
-    def __init__(self, folder: Path, count: int) -> None:
+    def __init__(self, folder: Path, count: int, epochs: int | None = None) -> None:
         self.tasks: list[Task] = []
         self.parameters: list[Any] = []
         self.engines = 2
         self.study = Study()
         self.search = Search(
             self.study, self, lambda: self.engines, lambda _, __: GOOD, {"x": "any"},
-            lambda number: folder / f"stop_{number}", ("pruned", "failed"), count=count,
+            lambda number: folder / f"stop_{number}", ("pruned", "failed"), count=count, epochs=epochs,
         )  # fmt: skip
 
     def apply_async(self, function: Callable[..., Any], number: int, parameters: Any) -> Task:
@@ -156,6 +157,80 @@ def test_what_ends_a_search_is_raised_where_somebody_waits(tmp_path: Path) -> No
     cluster.search.start()
     with pytest.raises(AttributeError):
         cluster.search.wait()
+
+
+def test_a_search_is_not_over_while_a_trial_begins_again_or_its_end_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(tmp_path, 1)
+    over: list[tuple[str, bool]] = []
+
+    def watched(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def seen(*given: Any, **named: Any) -> Any:
+            over.append((name, cluster.search.over))
+            return call(*given, **named)
+
+        return seen
+
+    for holder, name in ((cluster.study, "ask"), (cluster, "apply_async"), (cluster.study, "tell")):
+        monkeypatch.setattr(holder, name, watched(name, getattr(holder, name)))
+    cluster.states()
+    cluster.tasks[0].outcome = GOOD
+    cluster.states()
+    assert cluster.search.over
+    cluster.search.restart(0)
+    cluster.states()
+    cluster.tasks[1].outcome = GOOD
+    cluster.states()
+    assert over == [(name, False) for name in ("ask", "apply_async", "tell")] * 2
+    assert cluster.search.over
+
+
+def test_restart_after_the_end_and_wait_waits_for_the_new_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(tmp_path, 1)
+    begin = cluster.apply_async
+
+    def over_soon(function: Callable[..., Any], number: int, parameters: Any) -> Task:
+        time.sleep(0.05)  # wait() looks meanwhile
+        task = begin(function, number, parameters)
+        task.outcome = GOOD
+        return task
+
+    monkeypatch.setattr(cluster, "apply_async", over_soon)
+    cluster.search.start()
+    cluster.search.wait(seconds=PATIENCE)
+    cluster.search.restart(0)
+    cluster.search.wait(seconds=PATIENCE)
+    assert [trial.state for trial in cluster.search.trials] == [DONE, DONE]
+    cluster.search.leave()
+
+
+@pytest.mark.parametrize("returned", [None, {"val_acc": 0.9}, {"acc": ["high"]}])
+def test_a_train_without_a_history_fails_its_trial_alone(returned: Any, tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, 2)
+    cluster.states()
+    for task, outcome in zip(cluster.tasks, (returned, GOOD), strict=True):
+        task.data = {"acc": [0.5], "val_acc": []}
+        task.get = lambda outcome=outcome: outcome  # type: ignore[method-assign]
+        task.outcome = GOOD  # it is ready
+    assert cluster.states() == [FAILED, DONE]
+    assert cluster.study.told == {0: "failed", 1: 0.75}
+    first, _ = rows(cluster.search)
+    assert "no history" in first["told"]
+    assert (first["epochs"], first["val_acc"]) == (1, None)
+    assert cluster.search.best is cluster.search.trials[1]
+
+
+def test_a_trial_that_is_stopped_in_its_last_epoch_is_done(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, 2, epochs=2)
+    cluster.states()
+    cluster.search.stop(0, 1)
+    cluster.tasks[0].outcome = GOOD
+    cluster.tasks[1].outcome = {name: values[:1] for name, values in GOOD.items()}
+    assert cluster.states() == [DONE, STOPPED]
+    assert cluster.search.best is cluster.search.trials[0]
 
 
 def test_the_table_shows_texts_as_they_are() -> None:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.notebooks import figures, live_view, studies
+from dlio_bench.harness.notebooks import commands, figures, live_view, studies
 from dlio_bench.harness.notebooks.commands import Command, new_folder
 from dlio_bench.reports.export.frames import TABLES
-from tests.processes import gone, until
+from tests.processes import PATIENCE, gone, until
 from tests.results import complete
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "docs" / "notebooks").glob("*.ipynb"))
@@ -124,3 +124,31 @@ def test_a_command_ends_with_all_that_it_started(tmp_path: Path) -> None:
     command.end()
     gone([child, command.pid])
     command.end()
+
+
+def test_a_group_whose_number_may_be_another_s_gets_no_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = "import subprocess as s, sys; print(s.Popen(['sleep', '1000']).pid, flush=True); sys.exit(0)"
+    command = Command([sys.executable, "-c", program], tmp_path / "log")
+    assert command.wait(PATIENCE) == 0
+    assert os.waitid(os.P_PID, command.pid, os.WEXITED | os.WNOWAIT), "not reaped: its number is taken"
+    child = int(command.log.read_text())
+    os.kill(child, 0)
+    command.end()
+    gone([child, command.pid])
+    assert command.status == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "killpg", lambda *_: pytest.fail("a reaped process is signalled"))
+        command.end()
+
+
+def test_a_dataset_that_takes_too_long_is_ended_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Command] = []
+
+    def stuck(*_: str, out: Path) -> Command:
+        started.append(Command(["sleep", "1000"], out.with_name("log")))
+        return started[0]
+
+    monkeypatch.setattr(commands, "dlio_bench", stuck)
+    with pytest.raises(EnvironmentFailure, match=r"was not over after 0\.1 s"):
+        commands.dataset(tmp_path / "data", "hepcnnb", seconds=0.1)
+    gone([started[0].pid])

@@ -6,14 +6,18 @@ from typing import Any
 
 import pytest
 
-from dlio_bench.reports import bound, statistics
-from tests.results import drafted
+from dlio_bench.reports import bound, checkpoint_marks, statistics, text
+from dlio_bench.reports.advice import advice
+from tests.results import complete, drafted
 
 STORAGE = bound.Facts(
     computes=True, emulated=True, ranks=8, elapsed=10.0, stall=0.4, worst_stall=0.5, exchange=0.05, over_bound=2.0,
     stalled=30.0, busy=0.3, iowait=0.2, cores=16.0, cpu=40.0, read=40.0, decode=0.0, resident=0.0,
     device_share=1.0,
 )  # fmt: skip
+
+
+PHASES = {"share_stall": 0.4, "share_compute": 0.12}
 
 
 @pytest.mark.parametrize(
@@ -35,6 +39,10 @@ STORAGE = bound.Facts(
         ("not determined", {"busy": 0.95, "exchange": 0.5, "cores": 8.0, "cpu": 60.0}),
         ("CPU", {"busy": 0.95, "exchange": 0.5, "decode": 41.0, "cpu": 120.0}),
         ("not determined", {"resident": 0.95}),
+        # checkpoints are no stall, and in the no-I/O bound: what is largest is named, whatever else holds
+        ("checkpoints", {"stall": 0.09, "over_bound": 1.1, "phases": PHASES | {"share_checkpoint": 0.69}}),
+        ("checkpoints", {"computes": False, "phases": PHASES | {"share_checkpoint": 0.69}}),
+        ("storage", {"phases": PHASES | {"share_checkpoint": 0.1}}),
         ("not determined", {"read": 14.0}),  # less than half of what was waited
     ],
 )
@@ -53,6 +61,26 @@ def test_evidence_gives_the_numbers_and_the_caveat_of_emulation(draft_and_steps:
     assert "44 % busy" in text
     assert "reading took 16 s" in text
     assert "leaves the CPU free" in text
+
+
+def test_checkpoints_that_took_most_of_the_time_are_named_and_marked(draft_and_steps: Callable[..., Any]) -> None:
+    draft, steps = draft_and_steps()
+    added = 10 * steps["compute"]
+    steps |= {"checkpoint": added, "loop": steps["loop"] + added.sum(axis=2)}
+    steps["start"] = steps["start"] + added.cumsum(axis=2) - added
+    for trial in draft["trials"]:
+        trial["elapsed_seconds"] += float(added[0, 0].sum())
+        trial["checkpoint_load"] = {
+            "model": "llama3-8b", "fraction": 0.01, "every": 1, "bytes": 8, "seconds": [1.0] * 16, "fsyncs": 32,
+            "fsync_share": 0.5, "waited_share": 0.2, "compared_bytes": 8,
+        }  # fmt: skip
+    result = complete(draft, steps)
+    assert result.bound.by == "checkpoints"
+    assert "more than anything else" in result.bound.evidence[0]
+    assert any("the no-I/O bound has the checkpoints in it" in sentence for sentence in result.bound.evidence)
+    assert any("write them less often" in sentence for sentence in advice(result))
+    assert "checkpoints included" in " ".join(text.render([result], verbose=True).split())
+    assert checkpoint_marks.of_trials(result.measured) == ["FRACTION", "BYTES AWAITED"]
 
 
 def test_what_could_not_be_measured_is_left_out(draft_and_steps: Callable[..., Any]) -> None:

@@ -130,6 +130,13 @@ def test_trials_that_overlap_show_no_difference(made: Complete) -> None:
     assert "no difference shown" not in comparison.compare([made("naive")[0], made("prefetch")[0]]).sentences[0]
 
 
+def load(draft: dict[str, Any], **asked: Any) -> None:
+    """Checkpoints beside the input of every trial."""
+    written = {"bytes": 8, "seconds": [1.0], "fsyncs": 2, "fsync_share": 0.5, "waited_share": 0.0, "compared_bytes": 8}
+    for trial in draft["trials"]:
+        trial["checkpoint_load"] = written | asked
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -142,6 +149,10 @@ def test_trials_that_overlap_show_no_difference(made: Complete) -> None:
         (lambda draft: draft["plan"].update(steps=32), "differ in steps"),
         (lambda draft: draft["compute"].update(asked_step_seconds=0.3), "differ in compute"),
         (lambda draft: draft["plan"].update(cache="warm"), "differ in cache regime"),
+        (
+            lambda draft: load(draft, model="llama3-8b", every=2, fraction=1e-5),
+            "beside the input (none and llama3-8b, 0.001 % of its bytes after every 2 steps)",
+        ),
     ],
 )
 def test_comparison_is_refused(made: Complete, change: Any, says: str) -> None:

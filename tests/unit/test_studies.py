@@ -1,5 +1,6 @@
 """Studies: every file that is shipped, every criterion of it, and how figures of results become verdicts."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -7,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlio_bench.errors import UsageError
-from dlio_bench.harness.cli import parser
+from dlio_bench.errors import DataError, UsageError
+from dlio_bench.harness.cli import main, parser
 from dlio_bench.harness.run import arguments
 from dlio_bench.harness.run.asked.options import Options as RunOptions
 from dlio_bench.harness.run.asked.request import look_up
 from dlio_bench.harness.studies import files, work
-from dlio_bench.reports import reproduce, reproduce_html, reproduce_text
+from dlio_bench.reports import control_tree, reproduce, reproduce_html, reproduce_text
 from dlio_bench.reports.reproduce_rows import Row, is_exact, matching, of_result
 from dlio_bench.reports.reproduce_types import (
     FAILED,
@@ -302,6 +303,31 @@ def test_a_result_says_what_it_is_and_its_figures(made: Callable[..., Any]) -> N
     assert len(row.figures["elapsed_seconds"]) == len(row.figures["bytes_requested@first"])
     assert matching([row], {"reader": row.attributes["reader"], "nodes": row.attributes["nodes"]}) == [row]
     assert matching([row], {"nodes": 77}) == []
+
+
+def test_accesses_and_control_trees_are_rows_with_their_figures(tmp_path: files.Path, capsys: Any) -> None:
+    words = ["simulate", "--scenario", "S1", "--epochs", "8", "--policy", "lower-bound", "--accesses", "0.5", "--json"]
+    assert main([*words, "--out", str(tmp_path / "accesses")]) == 0
+    told = json.loads(capsys.readouterr().out)["accesses"]
+    (row,) = matching(work.rows_in(tmp_path)[0], {"delta": 0.5, "epochs": 8, "scenario": "S1"})
+    assert row.figures["often"] == [told["often"]]
+    assert row.figures["expected_often"] == [told["expected_often"]]
+
+    assert main(["simulate", "--control-tree", "9", "--radix", "0,2,3", "--out", str(tmp_path / "tree")]) == 0
+    assert "control-tree.json" in capsys.readouterr().out
+    rows = {row.attributes["radix"]: row for row in work.rows_in(tmp_path / "tree")}
+    assert {radix: row.figures["root_in"].tolist() for radix, row in rows.items()} == {0: [8], 2: [2], 3: [3]}
+    assert matching(list(rows.values()), {"ranks": 9, "shape": "tree"}) == [rows[2], rows[3]]
+    path = tmp_path / "tree" / control_tree.NAME
+    path.write_text(path.read_text().replace('"ranks": 9', '"ranks": "many"'))
+    with pytest.raises(DataError, match="does not follow dlio-bench/control-tree/1"):
+        control_tree.load(path)
+
+
+def test_figures_are_told_with_all_digits_before_the_point() -> None:
+    told = [reproduce.said(value, value, value) for value in (31612.0, 2.31449, 999.96, 0.000802)]
+    assert told == ["31612", "2.314", "1000", "0.000802"]
+    assert reproduce.said(3826.4, 999.7, 4000.0) == "3826 (1000 to 4000)"
 
 
 def test_pages_take_no_orders_from_a_file() -> None:

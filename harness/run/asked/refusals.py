@@ -237,6 +237,17 @@ def _require_checkpoint_load(options: Options) -> None:
         parts(model, ranks, default_shards(model, ranks), SHARDED, options.checkpoint_load_fraction)
 
 
+def require_written(options: Options, steps: int) -> None:
+    """UsageError where no checkpoint beside the input would be written. steps: of a trial at the largest node count."""
+    every = options.checkpoint_load_every
+    if options.checkpoint_load and every > steps:
+        raise UsageError(
+            f"--checkpoint-load-every {every}: a trial has {plural(steps, 'step')}, so that no checkpoint would be "
+            f"written. Write one after at most {steps}, or ask for longer trials, with --epochs, "
+            "--min-seconds or a larger --steps."
+        )
+
+
 def require_plans(options: Options, rows: Sequence[Policy]) -> None:
     """UsageError for --shard, --last and --steps-per-epoch that a reader or another option does not allow."""
     if options.steps_per_epoch is not None:

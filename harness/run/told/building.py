@@ -27,7 +27,7 @@ from dlio_bench.harness.run.told import nodes, passes, trained
 from dlio_bench.harness.run.told.checks import Count, checks
 from dlio_bench.harness.storage.cache import Residency
 from dlio_bench.harness.storage.pfs.spec import PfsSpec, describe
-from dlio_bench.reports import types
+from dlio_bench.reports import checkpoint_marks, types
 from dlio_bench.reports.environment import Ceiling, EmulatedPfs, Environment, Launcher
 from dlio_bench.reports.marks import TENSORFLOW_TRACE
 from dlio_bench.reports.meetings import Steps
@@ -273,6 +273,7 @@ def _checkpoint_load(job: Job, ranks: Sequence[RankTrial]) -> CheckpointLoad | N
     if not job.checkpoint_load or not loads:
         return None
     took = sum(sum(load.seconds) for load in loads)
+    cached = [load.compared_cached for load in loads]
     return CheckpointLoad(
         model=job.checkpoint_load,
         fraction=job.checkpoint_load_fraction,
@@ -283,6 +284,7 @@ def _checkpoint_load(job: Job, ranks: Sequence[RankTrial]) -> CheckpointLoad | N
         fsync_share=sum(sum(load.synced) for load in loads) / took if took else 0.0,
         waited_share=sum(sum(load.waited) for load in loads) / took if took else 0.0,
         compared_bytes=sum(load.compared_bytes for load in loads),
+        compared_cached=None if None in cached else sum(filter(None, cached)),
     )
 
 
@@ -357,7 +359,8 @@ def _marks(
         "CACHE NOT ATTESTED": job.cache != "as-is" and job.pfs is None and any(_is_hidden(host) for host in hosts),
         "CONTENT NOT VERIFIED": not is_verified,
     }
-    return [mark for mark, holds in marks.items() if holds]
+    of_load = checkpoint_marks.of_trials([trial for trial in trials if not trial.warmup])
+    return [*(mark for mark, holds in marks.items() if holds), *of_load]
 
 
 def _is_hidden(host: Cached) -> bool:

@@ -27,10 +27,6 @@ class Fused:
         self.sums: npt.NDArray[Any] = np.zeros(ends[-1], kind)
         self._means: npt.NDArray[Any] = np.zeros(ends[-1], np.float32) if fp16 else self.sums
 
-    def fits(self, shapes: Sequence[Shape]) -> bool:
-        """Whether the buffers were made for these."""
-        return self._shapes == list(shapes)
-
     def pack(self, gradients: Sequence[npt.NDArray[Any]]) -> None:
         """Copy them into `values`, converted; what float16 cannot hold becomes infinite."""
         with np.errstate(over="ignore"):

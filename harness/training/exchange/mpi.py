@@ -4,16 +4,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from dlio_bench.harness.cluster.comm import Comm, Floats
-from dlio_bench.harness.training.exchange.fused import Fused, host_array
+from dlio_bench.harness.training.exchange.fused import Fused, Shape, host_array
 from dlio_bench.harness.training.exchange.nodes import by_node, parts
 from dlio_bench.harness.training.exchange.options import ExchangeOptions
+
+Shapes = tuple[Shape, ...]
 
 
 class OverMpi:
     """Averages over the ranks of `comm`, on communicators of its own. All ranks make it together.
 
-    The means are float32 arrays, and views of buffers: valid until the next reduction with lag 0, the one after it
-    with lag 1.
+    The means are float32 arrays, and views of buffers: valid until the next reduction of the same shapes with lag 0,
+    the one after it with lag 1.
     """
 
     def __init__(self, comm: Comm, options: ExchangeOptions) -> None:
@@ -27,12 +29,12 @@ class OverMpi:
             self._node = _part(comm, self._nodes.node_of(comm.rank))
             self._leads = self._nodes.leading(comm.rank)
             self._leaders = comm.split(self._leads)
-        self._buffers: list[Fused] = []
+        self._buffers: dict[Shapes, list[Fused]] = {}  # a step may make several reductions, each of its own shapes
 
     def reduce(self, gradients: Sequence[Any]) -> tuple[list[Any], int]:
         """The means, in the gradients' shapes, and the bytes that were added up. TimeoutError; EnvironmentFailure."""
         arrays = [host_array(gradient) for gradient in gradients]
-        fused = self._turn([array.shape for array in arrays])
+        fused = self._turn(tuple(array.shape for array in arrays))
         fused.pack(arrays)
         for piece in fused.pieces(self._options.buffer_bytes):
             self._sum(fused.values[piece], fused.sums[piece])
@@ -41,16 +43,14 @@ class OverMpi:
     def close(self) -> None:
         """Nothing is held that the end of MPI does not end."""
 
-    def _turn(self, shapes: list[tuple[int, ...]]) -> Fused:
-        """Buffers by turns, so that with a lag the means in use are not written over."""
-        wanted = 1 + self._options.lag
-        if len(self._buffers) < wanted:
-            self._buffers.append(Fused(shapes, fp16=self._options.fp16))
+    def _turn(self, shapes: Shapes) -> Fused:
+        """Buffers of these shapes by turns, so that with a lag the means in use are not written over."""
+        buffers = self._buffers.setdefault(shapes, [])
+        if len(buffers) <= self._options.lag:
+            buffers.append(Fused(shapes, fp16=self._options.fp16))
         else:
-            self._buffers.append(self._buffers.pop(0))
-        if not self._buffers[-1].fits(shapes):
-            self._buffers[-1] = Fused(shapes, fp16=self._options.fp16)
-        return self._buffers[-1]
+            buffers.append(buffers.pop(0))
+        return buffers[-1]
 
     def _sum(self, values: Floats, sums: Floats) -> None:
         """Kurth et al. (SC'18, doi:10.1109/SC.2018.00054, section on the hybrid all-reduce) for the way by node.
