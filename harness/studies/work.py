@@ -187,7 +187,8 @@ def rows_in(folder: Path) -> tuple[list[Row], list[Skipped]]:
     """The rows of all documents in a folder and below it, and the files that hold none."""
     rows: list[Row] = []
     skipped: list[Skipped] = []
-    for name, of_file in ((simulation.NAME, _simulated), (control_tree.NAME, _tree), (result.RESULT_NAME, _measured)):
+    kinds = ((simulation.NAME, _simulated), (control_tree.NAME, _counted), (result.RESULT_NAME, _measured))
+    for name, of_file in kinds:
         for path in sorted({path.resolve() for path in folder.rglob(name)}):
             try:
                 rows += of_file(path)
@@ -198,12 +199,12 @@ def rows_in(folder: Path) -> tuple[list[Row], list[Skipped]]:
     return rows, skipped
 
 
-def _tree(path: Path) -> Iterator[Row]:
-    yield from of_control_tree(control_tree.load(path), str(path))
-
-
 def _simulated(path: Path) -> Iterator[Row]:
     return of_simulation(simulation.load(path), str(path))
+
+
+def _counted(path: Path) -> Iterator[Row]:
+    return of_control_tree(control_tree.load(path), str(path))
 
 
 class _AnotherKindError(Exception):
