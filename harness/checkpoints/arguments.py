@@ -96,7 +96,7 @@ def _fraction(text: str) -> float:
         value = float(number)
     except ValueError:
         return parse_share(text)  # which says how one is written
-    if value <= 0:
+    if value <= 0 or (value > 100 and number != text.strip()):
         raise UsageError(f"--fraction {text}: write a share above 0 % and up to 100 %, such as 1%.")
     if number == text.strip() and value <= 100:
         raise UsageError(f"--fraction {text} is not a percentage: did you mean {number}%?")

@@ -249,6 +249,7 @@ def test_a_dry_run_writes_nothing_and_tells_space_and_files(
         (("llama3-8b", "--fraction", "-1%"), 2, "above 0 %"),
         (("llama3-8b", "--fraction=-1%"), 2, "above 0 %"),
         (("llama3-8b", "--fraction", "0"), 2, "above 0 %"),
+        (("llama3-8b", "--fraction", "150%"), 2, "--fraction 150%: "),
         (("llama3-8b", "--fraction", "5"), 2, "did you mean 5%"),
     ],
 )
