@@ -9,15 +9,16 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from dlio_bench.counters import Cost
 from dlio_bench.datagen.store_failures import GoneError, LostPartError, TooShortError, told
-from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError, remedy
 
 SCHEME = "s3://"
 EXTRA = "dlio-bench[s3]"
@@ -25,6 +26,13 @@ ATTEMPTS = 8  # of a request; AWS_MAX_ATTEMPTS, the variable of Amazon's own cli
 PART_BYTES = 8 << 20  # of a whole object, asked for at a time
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0  # seconds before a request is repeated; the wait doubles
 AMAZON = "https://s3.amazonaws.com"  # for messages, where no endpoint is named
+ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")  # the first that is set counts
+PROBE = "dlio-bench-may-write"  # an object that is written and removed to learn whether that is allowed
+MOST_PARTS, LEAST_PART = 10_000, 5 << 20  # of an upload; "Amazon S3 multipart upload limits"
+# Seconds without a byte after which a request counts as failed, and those that a whole one may take. Without these,
+# obstore ends a request after 30 s, however steadily its bytes flow. An upload is silent while its bytes are sent.
+READ_LIMITS = {"read_timeout": "15s", "timeout": "30m"}
+UPLOAD_LIMITS = {"read_timeout": "5m", "timeout": "30m"}
 
 T = TypeVar("T")
 
@@ -36,22 +44,52 @@ def url_of(place: Path | str) -> str | None:
     credentials, which results would repeat.
     """
     name = str(place)
-    if not name.startswith("s3:/"):
+    if not name.lower().startswith("s3:"):
         return None
     if "@" in name:
         raise UsageError(
             "A place in an object store is s3://bucket/prefix, without '@': credentials belong in the variables "
             "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, as places stand in results."
         )
+    if not name.startswith("s3:/"):
+        raise UsageError(f"'{name}' is no place in an object store. Did you mean s3://bucket/prefix?")
+    if ".." in name.split("/"):
+        raise UsageError(f"'{name}' has '..' in it, and a store has no folders above another. Write the prefix out.")
     return SCHEME + name.removeprefix("s3:").strip("/")
 
 
 def endpoint() -> str:
-    """The store that the environment names, without a user's name and password."""
-    named = (
-        os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT")
-    )
-    return re.sub(r"//[^/@]*@", "//", named) if named else AMAZON
+    """The store that the environment names, without a user's name and password, a query and a fragment."""
+    variable = _endpoint_variable()
+    if variable is None:
+        return AMAZON
+    scheme, slashes, rest = os.environ[variable].partition("://")
+    if not slashes:
+        scheme, rest = "", scheme
+    return scheme + slashes + re.split("[?#]", rest.rpartition("@")[2])[0]
+
+
+def _endpoint_variable() -> str | None:
+    """The variable that names the store."""
+    return next((name for name in ENDPOINTS if os.environ.get(name)), None)
+
+
+def _require_endpoint() -> None:
+    """EnvironmentFailure for an endpoint that is no http(s)://host: obstore would break down. It may hold secrets."""
+    variable = _endpoint_variable()
+    if variable is None:
+        return
+    value = os.environ[variable]
+    try:
+        parts = urlsplit(value)
+        whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of its port, or of brackets
+        whole = False
+    if not whole or not value.isascii() or re.search(r"[\s?#\x00-\x20]", value):
+        raise EnvironmentFailure(
+            f"{variable} is no endpoint of an object store. Write https://HOST or https://HOST:PORT, with http:// or "
+            "https:// and without '?' and '#'."
+        )
 
 
 class Store:
@@ -59,6 +97,7 @@ class Store:
 
     def __init__(self, url: str) -> None:
         """UsageError for a URL without a bucket, EnvironmentFailure without obstore or with wrong variables."""
+        _require_endpoint()
         self.url, self.endpoint = url, endpoint()
         bucket, _, prefix = url.removeprefix(SCHEME).partition("/")
         if len(bucket) < 3:
@@ -72,18 +111,25 @@ class Store:
         self.pace: Callable[[int], AbstractContextManager[None]] | None = None
         self._attempts = _attempts()
         # Requests of ours are repeated here, where they are counted; an upload in parts repeats its parts by itself.
-        self._store = self._opened(bucket, prefix, 0)
-        self._uploads = self._opened(bucket, prefix, self._attempts - 1)
+        self._store = self._opened(bucket, prefix, 0, READ_LIMITS)
+        self._uploads = self._opened(bucket, prefix, self._attempts - 1, UPLOAD_LIMITS)
 
-    def _opened(self, bucket: str, prefix: str, retries: int) -> Any:
+    def _opened(self, bucket: str, prefix: str, retries: int, limits: dict[str, str]) -> Any:
         from datetime import timedelta
 
         from obstore.store import S3Store
 
-        limit = {"max_retries": retries, "retry_timeout": timedelta(minutes=10)}
+        repeats = {"max_retries": retries, "retry_timeout": timedelta(minutes=10)}
+        # `config` leaves what the variables say of the client, as AWS_ALLOW_HTTP; client_options would replace it
+        config: dict[str, Any] = {
+            name: limit for name, limit in limits.items() if f"AWS_{name.upper()}" not in os.environ
+        }
         try:
-            return S3Store(bucket, prefix=prefix or None, retry_config=limit)
-        except Exception as error:  # noqa: BLE001 - obstore's errors share no class, and repeat what the variables hold
+            return S3Store(bucket, prefix=prefix or None, retry_config=repeats, config=config)
+        except BaseException as error:
+            if not isinstance(error, Exception) and not _is_panic(error):
+                raise
+            # from None: obstore's errors repeat what the variables hold
             raise EnvironmentFailure(
                 f"{self.url}: obstore refuses the variables that describe the store ({type(error).__name__}). Check "
                 "AWS_ENDPOINT_URL, AWS_REGION, AWS_ALLOW_HTTP and the other AWS_ variables."
@@ -156,25 +202,52 @@ class Store:
         return self._repeated(listed, "", "listed")
 
     def put(self, name: str, file: Path) -> None:
-        """Make an object of a file. It is there when it is whole. EnvironmentFailure."""
+        """Make an object of a file. It is there when it is whole. EnvironmentFailure, of the file as well."""
         import obstore
 
-        self._repeated(lambda: obstore.put(self._uploads, name, file), name, "written", attempts=1)
+        try:
+            size = file.stat().st_size
+        except OSError as error:
+            raise EnvironmentFailure(
+                f"{file} cannot be read to be uploaded: {error.strerror or error}. {remedy(error)}."
+            ) from error
+        part = max(LEAST_PART, -(-size // MOST_PARTS))
+
+        def put() -> None:
+            obstore.put(self._uploads, name, file, chunk_size=part)
+
+        self._repeated(put, name, "written", attempts=1)
+
+    def require_writable(self) -> None:
+        """EnvironmentFailure where nobody may write: an object is written and removed."""
+        import obstore
+
+        self._repeated(lambda: obstore.put(self._uploads, PROBE, b""), PROBE, "written", attempts=1)
+        with suppress(EnvironmentFailure):  # who may not remove may write all the same
+            self.delete([PROBE])
 
     def delete(self, names: Iterable[str]) -> None:
-        """Remove objects; those that are not there need no removal."""
+        """Remove objects; those that are not there need no removal. The first failure is raised after the last name."""
         import obstore
 
+        failure: BenchError | None = None
         for name in names:
+            attempts = self._attempts if failure is None else 1
             try:
-                self._repeated(lambda name=name: obstore.delete(self._store, name), name, "removed")  # type: ignore[misc]
+                self._repeated(lambda name=name: obstore.delete(self._store, name), name, "removed", attempts=attempts)  # type: ignore[misc]
             except GoneError:
                 continue
+            except BenchError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     def _repeated(
         self, ask: Callable[[], T], name: str, verb: str, cost: Cost | None = None, attempts: int | None = None
     ) -> T:
-        """What the store answers to `ask`, asked again after failures that may pass."""
+        """What the store answers to `ask`, asked again after failures that may pass. Our own errors pass."""
+        from obstore.exceptions import BaseError
+
         wait, most = FIRST_WAIT, attempts or self._attempts
         for attempt in range(1, most + 1):
             if cost is not None:
@@ -183,14 +256,25 @@ class Store:
                 _count(retries=attempt > 1)
             try:
                 return ask()
-            except Exception as error:  # noqa: BLE001 - obstore's errors share no class
+            except BaseException as error:
                 what = f"{self.url}/{name}" if name else self.url
+                if _is_panic(error):
+                    raise EnvironmentFailure(
+                        f"{what} cannot be {verb} at {self.endpoint}: obstore broke down. Check the AWS_ variables."
+                    ) from None
+                if not isinstance(error, (BaseError, OSError, LostPartError, TooShortError)):
+                    raise
                 failure, passing = told(error, f"{what} cannot be {verb} at {self.endpoint}", attempt)
                 if not passing or attempt == most:
                     raise failure from None
             time.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT)
         raise AssertionError("every attempt returns or raises")
+
+
+def _is_panic(error: BaseException) -> bool:
+    """Whether obstore's code, which is Rust, broke down; that class has no module to import it from."""
+    return type(error).__name__ == "PanicException"
 
 
 def _attempts() -> int:

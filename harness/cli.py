@@ -24,6 +24,7 @@ from dlio_bench.harness.cluster.variables import STARTED
 from dlio_bench.harness.coupling import arguments as coupling
 from dlio_bench.harness.generation import arguments as generation
 from dlio_bench.harness.ground.arguments import Commands, add_hosts, joined, settle
+from dlio_bench.harness.ground.folders import require_local
 from dlio_bench.harness.ground.subcommands import MESSAGE, going_on
 from dlio_bench.harness.job_script import arguments as job_script
 from dlio_bench.harness.live import arguments as live
@@ -92,8 +93,9 @@ def parser() -> Parser:
         commands.choices[name].add_argument(
             "--walltime",
             metavar="TIME",
-            help="end within this time, with what is finished and the command that goes on (default: the time that the "
-            "scheduler's job has left; 0: as long as it takes)",
+            help="end within this time, with "
+            + ("the trials that had ended" if name == "checkpoint" else "what is finished and the command that goes on")
+            + " (default: the time that the scheduler's job has left; 0: as long as it takes)",
         )
     listing = commands.add_parser(
         "list",
@@ -189,17 +191,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without UTF-8 still gets its numbers
     try:
-        return _command(argv)
+        return _answered(argv, words)
+    finally:
+        try:
+            _flush()
+        except OSError:  # Python would try again as it ends, complain in its own words, and end with 120
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _answered(argv: Sequence[str] | None, words: Sequence[str]) -> int:
+    try:
+        status = _command(argv)
+        _flush()
     except KeyboardInterrupt:
         return _interrupted(words)
     except BrokenPipeError:  # nobody reads our output any more
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EnvironmentFailure.status
     except Exception as error:  # noqa: BLE001 - every error becomes a message
         if signals.seen():  # an extension module that loads turns an interruption into another error
             return _interrupted(words)
         failure = _failure(error, words)
         return _complain(str(failure), failure.status)
+    return status
+
+
+def _flush() -> None:
+    if sys.stdout is not None:  # None: the command was started without
+        sys.stdout.flush()
 
 
 def _interrupted(argv: Sequence[str]) -> int:
@@ -245,6 +263,7 @@ def _command(argv: Sequence[str] | None) -> int:
     if options.command is None:
         parser().print_help(sys.stderr)
         return UsageError.status
+    _require_local(options)
     if hasattr(options, "timeout"):  # of commands that launch ranks
         watch.allow(options.timeout)
         del options.timeout
@@ -268,6 +287,14 @@ def _command(argv: Sequence[str] | None) -> int:
         )
     with signals.alarm(left - walltime.LAST_SECONDS if launches and left is not None else None):
         return COMMANDS[options.command](options)
+
+
+def _require_local(options: argparse.Namespace) -> None:
+    """UsageError for an option that names an object store where a file or a folder is wanted."""
+    places = {"data", "folder"} | ({"out"} if options.command == "generate" else set())  # a dataset's: their own errors
+    for name, value in vars(options).items():
+        if isinstance(value, Path) and name not in places:
+            require_local(value, f"--{name.replace('_', '-')}")
 
 
 def _join(command: str, argv: Sequence[str]) -> int:

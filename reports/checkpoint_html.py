@@ -37,15 +37,21 @@ def page(document: Document) -> str:
 
 
 def _rates(document: Document) -> Figure:
-    """Dots: MB/s of every checkpoint in the order in which they were written and read."""
+    """MB/s of every checkpoint in the order in which they were written and read; lines join those of one trial."""
     dots = []
     for kind, timed in (
-        ("write", [(write.bytes, write.seconds) for trial in document.trials for write in trial.writes]),
-        ("read", [(document.bytes, read.seconds) for trial in document.trials for read in trial.reads]),
+        ("write", [[write.seconds for write in trial.writes] for trial in document.trials]),
+        ("read", [[read.seconds for read in trial.reads] for trial in document.trials]),
     ):
+        places: list[int | None] = []
+        rates: list[float | None] = []
+        for number, row in enumerate(timed):
+            first = number * document.checkpoints + 1
+            places += [None] * bool(number) + [*range(first, first + len(row))]  # None: a gap in the line
+            rates += [None] * bool(number) + [document.bytes / seconds / MEGA for seconds in row]
         dots.append({
             "type": "scatter", "mode": "lines+markers", "name": kind, "marker": {"color": COLOURS[kind]},
-            "x": list(range(1, len(timed) + 1)), "y": [size / seconds / MEGA for size, seconds in timed],
+            "x": places, "y": rates,
         })  # fmt: skip
     drawn = layout(320) | {"xaxis": axis("checkpoint"), "yaxis": axis("MB/s", rangemode="tozero")}
     return {"data": compact(dots), "layout": drawn}

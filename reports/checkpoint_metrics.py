@@ -22,14 +22,16 @@ Ranks = Annotated[list[Seconds], Meta(min_length=1)]
 
 
 class Write(Struct, frozen=True, kw_only=True):
-    """A checkpoint that was written. seconds: behind the barrier, `commit_seconds` of them for manifest and name.
+    """A checkpoint that was written. seconds: those of the slowest rank behind the barrier, plus `commit_seconds`.
 
+    commit_seconds: of rank 0, for manifest and name; commit_synced: of these in fsync.
     By rank: seconds until its last fsync; of these waited for bytes, and in fsync. rank_made: seconds of the thread
-    that made bytes beside it. fsyncs: calls of all ranks.
+    that made bytes beside it. fsyncs: calls of all ranks, the commit's among them.
     """
 
     seconds: Seconds
     commit_seconds: Amount
+    commit_synced: Amount
     bytes: Some
     fsyncs: Count
     rank_seconds: Ranks
@@ -82,7 +84,7 @@ def _rates(kind: str, verb: str) -> tuple[Quantity, ...]:
         ),
         Quantity(
             f"checkpoint_{kind}_rank0_rate", RATE, "rank 0's", f"mean of the rates to {verb}, by the time of rank 0 "
-            "alone", TRIALS,
+            f"alone, without slower ranks{', manifest and name' * (kind == 'write')}", TRIALS,
         ),
     )  # fmt: skip
 
@@ -93,7 +95,8 @@ CHECKPOINT_METRICS: dict[str, Quantity] = {
         *_rates("write", "write"),
         *_rates("read", "read"),
         Quantity(
-            "checkpoint_fsync_share", SHARE, "in fsync", "time in fsync, share of the ranks' time to write", TRIALS
+            "checkpoint_fsync_share", SHARE, "in fsync",
+            "time in fsync, share of the ranks' time to write; both with manifest and name", TRIALS
         ),
         Quantity(
             "checkpoint_waited_share", SHARE, "waited for bytes",
@@ -104,8 +107,8 @@ CHECKPOINT_METRICS: dict[str, Quantity] = {
 }  # fmt: skip
 
 _FORMULAS: dict[str, Callable[[Trial], float]] = {
-    "checkpoint_fsync_share": lambda trial: _share(trial, "rank_synced"),
-    "checkpoint_waited_share": lambda trial: _share(trial, "rank_waited"),
+    "checkpoint_fsync_share": lambda trial: _share(trial, lambda write: sum(write.rank_synced) + write.commit_synced),
+    "checkpoint_waited_share": lambda trial: _share(trial, lambda write: sum(write.rank_waited)),
     "checkpoint_fsyncs": lambda trial: sum(write.fsyncs for write in trial.writes) / len(trial.writes),
 }
 
@@ -143,8 +146,7 @@ def metrics(trials: Sequence[Trial]) -> dict[str, Metric]:
     return found
 
 
-def _share(trial: Trial, part: str) -> float:
-    """Of the ranks' time to write."""
-    return sum(sum(getattr(write, part)) for write in trial.writes) / sum(
-        sum(write.rank_seconds) for write in trial.writes
-    )
+def _share(trial: Trial, part: Callable[[Write], float]) -> float:
+    """Of the ranks' time to write, rank 0's for manifest and name among it."""
+    whole = sum(sum(write.rank_seconds) + write.commit_seconds for write in trial.writes)
+    return sum(map(part, trial.writes)) / whole

@@ -98,6 +98,7 @@ def _lines(document: Document, verbose: bool) -> Iterator[str]:
     for kind in KINDS:
         cells = [number(document.metrics[f"checkpoint_{kind}_{way}"]) for way in WAYS]
         yield f"  {kind:<6}" + "".join(f"{cell:>17}" for cell in cells)
+    yield "  rank 0 alone: without what slower ranks take, and without manifest and name"
     yield ""
     told = document.metrics
     if document.fsync:

@@ -69,6 +69,7 @@ def view(
 ) -> list[str]:
     """The state of a run in lines of at most `width` columns; 20 lines at most, at 80 columns.
 
+    A word of the message that a run has ended with stays whole, however long: it may be a path.
     records: at least one. quiet: seconds since the last of them came.
     """
     width = max(width, NARROWEST)
@@ -106,7 +107,7 @@ def line(record: Record) -> str:
     at = time.strftime("%H:%M:%S", time.localtime(record["time"]))
     parts = [at, record["phase"]]
     if record["phase"] in ENDED:
-        parts += [_meaning(record["exit_status"]), record["message"]]
+        parts += [_meaning(record), record["message"]]
         return printable("  ".join(filter(None, parts)))
     parts += [record["reader"]]
     if record["nodes"] is not None and record["reader"]:
@@ -128,16 +129,19 @@ def line(record: Record) -> str:
 
 
 def _ending(last: Record, folder: str, width: int) -> list[str]:
-    lines = wrapped(f"The run has ended: {_meaning(last['exit_status'])}.", width=width)
+    lines = wrapped(f"The run has ended: {_meaning(last)}.", width=width)
     if last["message"]:
-        lines += wrapped(printable(last["message"]), width=width)[:5]
+        lines += wrapped(printable(last["message"]), width=width, whole_words=True)[:5]
     if last["phase"] == "done":
-        lines += wrapped(f"Its results: dlio-bench show {printable(folder)}", width=width, whole_words=True)
-    return [_clipped(each, width) for each in lines]
+        results = wrapped(f"Its results: dlio-bench show {printable(folder)}", width=width, whole_words=True)
+        lines += [_clipped(each, width) for each in results]
+    return lines
 
 
-def _meaning(status: int | None) -> str:
-    if status is None:
+def _meaning(record: Record) -> str:
+    """The exit status of a run that has ended. No run fails with 0."""
+    status = record["exit_status"]
+    if status is None or (record["phase"] == "failed" and status == 0):
         return "its exit status is not known"
     known = f" ({MEANINGS[status]})" if status < len(MEANINGS) else ""
     return f"exit status {status}{known}"

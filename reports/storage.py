@@ -12,7 +12,7 @@ from dlio_bench.reports.environment import Mount
 from dlio_bench.reports.formatting import format_share, plural
 from dlio_bench.reports.typed import Amount, Share, Some, convert, load_json, require_schema
 from dlio_bench.units import format_bytes
-from dlio_bench.wrapping import wrapped
+from dlio_bench.wrapping import printable, wrapped
 
 SCHEMA = "dlio-bench/storage/1"
 FIX = "Name a file written by dlio-bench storage --out"
@@ -192,7 +192,7 @@ def ceiling_for(document: Document, sample_bytes: float) -> float | None:
 
 def render(document: Document) -> str:
     """The document as text ending in a newline; no line is longer than 80 columns, long paths excepted."""
-    return "\n".join(_lines(document)) + "\n"
+    return "\n".join(map(printable, _lines(document))) + "\n"
 
 
 def _lines(document: Document) -> Iterator[str]:

@@ -72,9 +72,9 @@ class Browser:
         if self._session:
             message["sessionId"] = self._session
         os.write(self._write, json.dumps(message).encode() + b"\0")
-        number = self._number
+        number, end = self._number, time.monotonic() + PATIENCE
         while True:
-            answer = self._next()
+            answer = self._next(end)
             if answer.get("id") == number:
                 assert "error" not in answer, answer
                 return dict(answer["result"])
@@ -88,8 +88,9 @@ class Browser:
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self.prefer(dark=dark)
         self.ask("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
+        end = time.monotonic() + PATIENCE
         while not any(event["method"] == "Page.loadEventFired" for event in self._events):
-            self._note(self._next())
+            self._note(self._next(end))
         self._events = []
         if drawn:
             assert self.run(READY) is True
@@ -119,8 +120,9 @@ class Browser:
         size = self.ask("Page.getLayoutMetrics")["cssContentSize"]
         return {"clip": {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}}
 
-    def _next(self) -> dict[str, Any]:
-        end = time.monotonic() + PATIENCE
+    def _next(self, end: float) -> dict[str, Any]:
+        """The next message. AssertionError behind `end`, however many others come until then."""
+        assert time.monotonic() < end, "the browser does not answer"
         while b"\0" not in self._buffer:
             ready, _, _ = select.select([self._read], [], [], max(0.0, end - time.monotonic()))
             assert ready, "the browser does not answer"

@@ -16,6 +16,7 @@ from dlio_bench.harness.ground.arguments import (
     values_of,
 )
 from dlio_bench.harness.storage.pfs.spec import EXAMPLE
+from dlio_bench.refusals import require_at_least
 from dlio_bench.units import parse_bytes
 
 EXAMPLES = """\
@@ -101,8 +102,8 @@ def add_capacity(commands: Commands) -> None:
         metavar="T",
         help=f"runs that confirm the answer, after one to warm up (default {defaults.TRIALS})",
     )
-    how.add_argument("--threads", metavar="T", help="most reading threads of a rank, as for `run`")
-    how.add_argument("--staging", metavar="SIZE", help="staging buffer of a rank, as for `run`")
+    how.add_argument("--threads", type=_threads, metavar="T", help="most reading threads of a rank, as for `run`")
+    how.add_argument("--staging", type=_staging, metavar="SIZE", help="staging buffer of a rank, as for `run`")
     how.add_argument(
         "--io",
         metavar="MODE",
@@ -135,6 +136,17 @@ def _positive(flag: str, text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 10**6:
         raise UsageError(f"{flag} '{text}' is not a whole number from 1 on.")
     return int(text)
+
+
+def _threads(text: str) -> str:
+    """As `run` is to take it. UsageError."""
+    return str(_positive("--threads", text))
+
+
+def _staging(text: str) -> str:
+    """As `run` is to take it. UsageError."""
+    require_at_least(1, staging=parse_bytes(text))
+    return text
 
 
 def run_capacity(options: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ from dlio_bench import documents
 from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure, OutOfTime, UsageError
 from dlio_bench.harness.capacity.search import Scale, largest, scales
 from dlio_bench.harness.cluster import walltime
+from dlio_bench.harness.cluster.launchers import LAUNCHERS
 from dlio_bench.harness.ground import unfinished
 from dlio_bench.harness.ground.folders import UNFINISHED, output_folder
 from dlio_bench.harness.ground.progress import Progress
@@ -25,7 +26,9 @@ from dlio_bench.harness.run.asked import data
 from dlio_bench.harness.run.asked.options import Options as RunOptions
 from dlio_bench.harness.run.asked.request import Request, look_up
 from dlio_bench.harness.run.told.foresight import READ, making_seconds
+from dlio_bench.harness.storage.direct import BUFFERED
 from dlio_bench.harness.storage.pfs.spec import parse_spec
+from dlio_bench.refusals import unknown
 from dlio_bench.reports import capacity as document
 from dlio_bench.reports import judge
 from dlio_bench.reports.capacity import Capacity, Probe, Runs
@@ -121,6 +124,8 @@ def capacity(options: Options) -> int:
             f"--at-least {options.at_least}: only up to {tried[-1].accelerators} accelerators would be tried. Ask for "
             "more with --ranks-per-node or --nodes."
         )
+    if options.launcher is not None and options.launcher not in LAUNCHERS:
+        raise unknown("launcher", options.launcher, [*LAUNCHERS])
     request = look_up(_asked(options, tried[-1]))
     if request.step_time is None or not request.step_seconds(options.batch or request.workload.batch):
         raise UsageError(f"--compute {options.compute}: AU needs emulated compute, such as emulate:50ms.")
@@ -205,6 +210,7 @@ def _asked(options: Options, scale: Scale) -> RunOptions:
         steps=options.steps,
         compute=options.compute,
         cache="cold-epochs",
+        io=options.io or BUFFERED,
         emulate_pfs=parse_spec(options.emulate_pfs) if options.emulate_pfs else None,
         dry_run=options.dry_run,
     )

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from dlio_bench.errors import UsageError
 from dlio_bench.harness.ground import defaults
 from dlio_bench.harness.ground.arguments import Commands, add_launcher, allocated_scale, values_of
 from dlio_bench.units import parse_share
@@ -36,7 +37,7 @@ def add_checkpoint(commands: Commands) -> None:
     what = parser.add_argument_group("what is written")
     what.add_argument(
         "--fraction",
-        type=parse_share,
+        type=_fraction,
         default=1.0,
         metavar="SHARE",
         help="cut the bytes of each file to this share, such as 1%%, and keep files and writers (default 100%%)",
@@ -86,6 +87,20 @@ def add_checkpoint(commands: Commands) -> None:
     output.add_argument("--out", type=Path, metavar="DIR", help="folder of the result (default dlio-results/TIME-NAME)")
     output.add_argument("--dry-run", action="store_true", help="print what would be written, and end")
     output.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _fraction(text: str) -> float:
+    """A share above 0 % and up to 100 %. UsageError."""
+    number = text.strip().removesuffix("%").strip()
+    try:
+        value = float(number)
+    except ValueError:
+        return parse_share(text)  # which says how one is written
+    if value <= 0:
+        raise UsageError(f"--fraction {text}: write a share above 0 % and up to 100 %, such as 1%.")
+    if number == text.strip() and value <= 100:
+        raise UsageError(f"--fraction {text} is not a percentage: did you mean {number}%?")
+    return parse_share(text)
 
 
 def run_checkpoint(options: argparse.Namespace) -> int:

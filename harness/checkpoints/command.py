@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dlio_bench import __version__
+from dlio_bench import __version__, signals
 from dlio_bench.benchmarks.published_models.models import (
     MODELS,
     SUBSET,
@@ -19,10 +19,10 @@ from dlio_bench.benchmarks.published_models.models import (
     find,
 )
 from dlio_bench.datagen.random_bytes import SEED_LIMIT
-from dlio_bench.errors import EnvironmentFailure, UsageError
-from dlio_bench.free_space import free_bytes
-from dlio_bench.harness.checkpoints import sets
-from dlio_bench.harness.checkpoints.job import Job
+from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, JobEnded, UsageError
+from dlio_bench.free_space import block_bytes, free_bytes, free_files
+from dlio_bench.harness.checkpoints import sets, space
+from dlio_bench.harness.checkpoints.job import KEPT, Job
 from dlio_bench.harness.checkpoints.parts import LAYOUTS, default_shards, parts, sizes, total
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.code import code_digest
@@ -39,14 +39,16 @@ from dlio_bench.reports import checkpoint as report
 from dlio_bench.reports import checkpoint_html, checkpoint_text, judge
 from dlio_bench.reports.checkpoint_types import SCHEMA, Document
 from dlio_bench.reports.formatting import plural
+from dlio_bench.reports.marks import INTERRUPTED
 from dlio_bench.reports.typed import convert, to_json
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import wrapped
 
 FOLDER = "dlio-bench-checkpoint-"
 CHECKPOINTS = 2  # of a trial, by default
-ROOM = 1 << 20  # bytes beside the files: folders, manifests
 VIRTUAL_NODES = "VIRTUAL NODES"
+# of options; twice the ranks of the largest machines, and far beyond any use: what is above is a slip of the fingers
+MOST = {"nodes": 1 << 14, "ranks_per_node": 1 << 10, "shards": 1 << 16, "checkpoints": 1000, "trials": 1000}
 
 
 @dataclass(frozen=True)
@@ -77,20 +79,57 @@ def checkpoint(options: Options) -> int:
     start = _start(job, Path("JOB"), options.launcher)  # what cannot be launched is refused before anything is made
     free = free_bytes(existing(options.folder))
     if options.dry_run:
-        planned = _foreseen(job, start, free)
+        planned = _foreseen(job, start, free, existing(options.folder))
         print(json.dumps(planned) if options.json else _told(options, model, job, planned))
         return judge.PASS
-    _require_space(options, job, free)
+    space.require(options.folder, job)
     progress = Progress()
     with output_folder(options.out, f"checkpoint-{options.model}") as folder:
-        with temp_folder(FOLDER, options.folder) as place:
-            measured = _measure(replace(job, place=str(place.absolute())), options, folder, progress)
+        work = work_folder(folder)
+        try:
+            with temp_folder(FOLDER, options.folder) as place:
+                measured = _measure(replace(job, place=str(place.absolute())), options, work, progress)
+        except (BenchError, KeyboardInterrupt) as error:
+            finished = None if isinstance(error, DataError) else _finished(work)
+            if finished is None:
+                raise _stopped(error, "") from error
+            _save(_document(options, model, job, finished), folder)
+            done = f"{len(finished['trials'])} of {plural(job.trials, 'trial')}"
+            raise _stopped(error, f"{done} had ended: their result is kept in {folder}.") from error
         progress.done()
-        document = report.complete(_document(options, model, job, measured))
-        report.save(document, folder)
-        checkpoint_html.write(document, folder / checkpoint_html.NAME)
+        remove_works(folder)
+        document = _save(_document(options, model, job, measured), folder)
     print(json.dumps(to_json(document)) if options.json else f"{checkpoint_text.render(document)}\n  results  {folder}")
     return judge.INVALID if document.class_ == "INVALID" else judge.PASS
+
+
+def _save(measured: Document, folder: Path) -> Document:
+    """The result in the folder, with its page."""
+    document = report.complete(measured)
+    report.save(document, folder)
+    checkpoint_html.write(document, folder / checkpoint_html.NAME)
+    return document
+
+
+def _finished(work: Path) -> dict[str, Any] | None:
+    """What `rank.measure` kept of the trials that had ended; None: no trial had."""
+    try:
+        lines = (work / KEPT).read_bytes().splitlines(keepends=True)
+    except FileNotFoundError:
+        return None
+    about, *trials = [json.loads(line) for line in lines if line.endswith(b"\n")] or [{}]
+    return {**about, "trials": trials} if trials else None
+
+
+def _stopped(error: BenchError | KeyboardInterrupt, kept: str) -> BenchError:
+    """The error that ends the command. kept: a sentence on what is there; empty: nothing is."""
+    if isinstance(error, KeyboardInterrupt):
+        signals.met()
+        why = f"{signals.why()}: the ranks have ended."
+        return EnvironmentFailure(f"{why} {kept or 'No trial had ended, and nothing is kept.'}")
+    # JobEnded is for commands that can go on
+    kind = EnvironmentFailure if isinstance(error, JobEnded) else type(error)
+    return kind(f"{error} {kept}".strip())
 
 
 def _require(options: Options) -> None:
@@ -98,10 +137,19 @@ def _require(options: Options) -> None:
     if options.layout not in LAYOUTS:
         raise unknown("--layout", options.layout, LAYOUTS)
     if not 0 < options.fraction <= 1:
-        raise UsageError(f"--fraction {options.fraction:.6g}: write a share above 0% and up to 100%, such as 1%.")
+        raise UsageError(f"--fraction {options.fraction:.6g}: write a share above 0 % and up to 100 %, such as 1%.")
     if not options.folder.is_dir():
         what = "is not a folder" if options.folder.exists() else "does not exist"
         raise UsageError(f"--folder {options.folder} {what}. Name a folder on the storage to be measured.")
+    for name, most in MOST.items():
+        value = getattr(options, name)
+        if value is not None and value > most:
+            raise UsageError(f"--{name.replace('_', '-')} {value} is too large: it may be at most {most}.")
+    if options.nodes * (options.ranks_per_node or 1) > MOST["shards"]:
+        raise UsageError(
+            f"--nodes {options.nodes} and --ranks-per-node {options.ranks_per_node}: together at most {MOST['shards']} "
+            "ranks write checkpoints."
+        )
     require_at_least(
         1,
         nodes=options.nodes,
@@ -152,24 +200,7 @@ def _start(job: Job, work: Path, launcher: str | None) -> Launch:
     return plan("checkpoints.rank", work, job.nodes, job.ranks_per_node, launcher, virtual=job.virtual)
 
 
-def required_bytes(job: Job) -> int:
-    """What all checkpoints of a trial need, which are removed before the next."""
-    return job.checkpoints * total(job.parts) + ROOM
-
-
-def _require_space(options: Options, job: Job, free: int | None) -> None:
-    """EnvironmentFailure where the checkpoints of a trial do not fit."""
-    needed = required_bytes(job)
-    if free is not None and free < needed:
-        raise EnvironmentFailure(
-            f"{plural(job.checkpoints, 'checkpoint')} of {format_bytes(total(job.parts))} in {options.folder}: "
-            f"{free} bytes are available, {needed} are required, {needed - free} are missing "
-            f"({format_bytes(needed - free)}). Free space there, name another --folder, or ask for fewer --checkpoints "
-            "or a smaller --fraction."
-        )
-
-
-def _measure(job: Job, options: Options, folder: Path, progress: Progress) -> dict[str, Any]:
+def _measure(job: Job, options: Options, work: Path, progress: Progress) -> dict[str, Any]:
     """What `rank.measure` returns."""
 
     def heard(event: dict[str, Any]) -> None:
@@ -177,18 +208,14 @@ def _measure(job: Job, options: Options, folder: Path, progress: Progress) -> di
             trial, each = f"trial {event['trial'] + 1}/{job.trials}", f"{event['checkpoint']}/{job.checkpoints}"
             progress.show(f"checkpoint  {trial}  {event['event']} {each}")
 
-    work = work_folder(folder)
     work.mkdir()
     job.save(work)
     start = _start(job, work, options.launcher)
     if start.argv:
-        measured = launched(start, work, heard, share="choose one with --out", folder_stays=True)
-    else:
-        from dlio_bench.harness.checkpoints.rank import measure
+        return launched(start, work, heard, share="choose one with --out", folder_stays=True)
+    from dlio_bench.harness.checkpoints.rank import measure
 
-        measured = measure(job, Solo(), heard)
-    remove_works(folder)
-    return measured
+    return measure(job, Solo(), heard, work / KEPT)
 
 
 def fsyncs(job: Job) -> int:
@@ -197,6 +224,7 @@ def fsyncs(job: Job) -> int:
 
 
 def _document(options: Options, model: CheckpointModel, job: Job, measured: dict[str, Any]) -> Document:
+    stopped = len(measured["trials"]) < job.trials
     content = {
         "schema": SCHEMA,
         "kind": "checkpoint",
@@ -212,7 +240,8 @@ def _document(options: Options, model: CheckpointModel, job: Job, measured: dict
         "bytes": total(job.parts),
         "fsyncs_expected": fsyncs(job),
         "folder": str(options.folder.absolute()),
-        "marks": [VIRTUAL_NODES] if job.virtual else [],  # others follow from what is recorded
+        # others follow from what is recorded
+        "marks": [*([VIRTUAL_NODES] if job.virtual else []), *([INTERRUPTED] if stopped else [])],
         **{name: getattr(job, name) for name in (
             "code_digest", "layout", "shards", "fraction", "nodes", "ranks_per_node", "checkpoints", "fsync", "seed",
             "shift",
@@ -222,8 +251,8 @@ def _document(options: Options, model: CheckpointModel, job: Job, measured: dict
     return convert(content, Document)
 
 
-def _foreseen(job: Job, start: Launch, free: int | None) -> dict[str, Any]:
-    """What --dry-run --json prints."""
+def _foreseen(job: Job, start: Launch, free: int | None, place: Path) -> dict[str, Any]:
+    """What --dry-run --json prints. place: a folder on the storage."""
     chosen = job.parts
     return {
         "model": job.model,
@@ -237,8 +266,10 @@ def _foreseen(job: Job, start: Launch, free: int | None) -> dict[str, Any]:
         "trials": job.trials,
         "fsyncs": fsyncs(job),
         "shift": job.shift,
-        "required_bytes": required_bytes(job),
+        "required_bytes": space.required_bytes(job, block_bytes(place)),
         "available_bytes": free,
+        "required_files": space.required_files(job),
+        "available_files": free_files(place),
         "argv": list(start.argv),
     }
 
@@ -261,7 +292,9 @@ def _told(options: Options, model: CheckpointModel, job: Job, planned: dict[str,
         else "none: what is written may still lie in memory",
         "space": f"{needed} bytes are required in {options.folder}, "
         + ("nobody knows how many are available" if free is None else f"{free} are available")
-        + (f": {needed - free} are missing" if lacks else ""),
+        + (f": {needed - free} are missing" if lacks else "")
+        + f"; {planned['required_files']} files and folders"
+        + ("" if planned["available_files"] is None else f", of {planned['available_files']} that can be made"),
         "checks": "every byte (else the command ends with status 5); calls of fsync, and a cold cache before the reads "
         "(else INVALID, status 3)",
         "command": shlex.join(planned["argv"]) or "none: this process is the rank",

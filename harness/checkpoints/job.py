@@ -6,6 +6,8 @@ from dlio_bench.benchmarks.published_models.models import MODELS
 from dlio_bench.harness.checkpoints.parts import Part, parts
 from dlio_bench.harness.cluster.job import SavedJob
 
+KEPT = "finished-trials.json"  # in the work folder: the trials that have ended
+
 
 @dataclass(frozen=True)
 class Job(SavedJob):

@@ -1,15 +1,16 @@
 """What one rank does: all checkpoints of a trial written, their page cache dropped, read back and compared."""
 
+import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dlio_bench.harness.checkpoints import sets
 from dlio_bench.harness.checkpoints.content import Content
-from dlio_bench.harness.checkpoints.job import Job
+from dlio_bench.harness.checkpoints.job import KEPT, Job
 from dlio_bench.harness.checkpoints.parts import sizes
 from dlio_bench.harness.checkpoints.sets import Syncs, explained
 from dlio_bench.harness.checkpoints.transfer import Hands, placed
@@ -22,6 +23,18 @@ from dlio_bench.harness.storage_bench.job import COLD
 from dlio_bench.reports.typed import to_json
 
 Tell = Callable[[dict[str, Any]], None]
+Result = TypeVar("Result")
+
+
+def since_start(spans: Sequence[tuple[float, float]], hosts: Sequence[str]) -> list[float]:
+    """Seconds of each rank until its own end, from (when it left the barrier, its end) by its host's clock.
+
+    Ranks of one host have one clock, and one start: when the first of them left the barrier.
+    """
+    starts: dict[str, float] = {}
+    for host, (began, _) in zip(hosts, spans, strict=True):
+        starts[host] = min(began, starts.get(host, began))
+    return [ended - starts[host] for host, (_, ended) in zip(hosts, spans, strict=True)]
 
 
 class Rank:
@@ -30,6 +43,7 @@ class Rank:
     def __init__(self, job: Job, comm: Comm, hands: Hands) -> None:
         self._job, self._comm, self._hands = job, comm, hands
         self._place = Path(job.place)
+        self._hosts = comm.allgather(host_name())
         parts = job.parts
         self._sizes = sizes(parts)
         self._mine = placed(parts, comm.rank)
@@ -61,38 +75,43 @@ class Rank:
             tell({"event": doing, "trial": trial, "checkpoint": checkpoint})
 
     def _write(self, step: int) -> dict[str, Any]:
-        """One checkpoint: `seconds` of all ranks until the set has its name, `commit_seconds` of these.
+        """One checkpoint: `seconds` from the barrier to the slowest rank's last fsync, and `commit_seconds` behind it.
 
+        How long ranks take to tell each other that they are done is in neither. commit_synced: of commit_seconds.
         By rank: seconds until its own last fsync; of these waited for bytes and synced; made: beside it, by a thread.
         """
         comm, folder = self._comm, sets.aside(self._place, step)
         together(comm, lambda: folder.mkdir() if comm.rank == 0 else None)
-        comm.barrier()
-        began = time.perf_counter()
-        ranks = together(comm, lambda: self._hands.write(folder, self._mine, step, fsync=self._job.fsync))
-        met = time.perf_counter()
-        commits = together(comm, lambda: self._commit(step))
-        ended = time.perf_counter()
-        spans = comm.allgather((ended - began, ended - met))
+        ranks, seconds = self._timed(lambda: self._hands.write(folder, self._mine, step, fsync=self._job.fsync))
+        commit, syncs = together(comm, lambda: self._commit(step))[0]
         return {
-            "seconds": max(whole for whole, _ in spans),
-            "commit_seconds": max(commit for _, commit in spans),
+            "seconds": max(seconds) + commit,
+            "commit_seconds": commit,
+            "commit_synced": syncs.seconds,
             "bytes": sum(rank.bytes for rank in ranks),
-            "fsyncs": sum(rank.fsyncs for rank in ranks) + sum(commits),
-            **{f"rank_{name}": [getattr(rank, name) for rank in ranks]
-               for name in ("seconds", "waited", "made", "synced")},
-        }  # fmt: skip
+            "fsyncs": sum(rank.fsyncs for rank in ranks) + syncs.calls,
+            "rank_seconds": seconds,
+            **{f"rank_{name}": [getattr(rank, name) for rank in ranks] for name in ("waited", "made", "synced")},
+        }
 
-    def _commit(self, step: int) -> int:
-        """Rank 0 makes the set whole; calls of fsync."""
-        if self._comm.rank != 0:
-            return 0
+    def _timed(self, work: Callable[[], Result]) -> tuple[list[Result], list[float]]:
+        """What `work` returns on each rank, and the seconds of each from the barrier until its own end."""
+        self._comm.barrier()
+        began = time.perf_counter()
+        done = together(self._comm, lambda: (work(), time.perf_counter(), began))
+        return [result for result, _, _ in done], since_start([(start, end) for _, end, start in done], self._hosts)
+
+    def _commit(self, step: int) -> tuple[float, Syncs]:
+        """Rank 0 makes the set whole: its seconds, and what it made durable."""
         syncs = Syncs(wanted=self._job.fsync)
+        if self._comm.rank != 0:
+            return 0.0, syncs
+        began = time.perf_counter()
         about = {"model": self._job.model, "layout": self._job.layout, "ranks": self._job.ranks,
                  "seed": self._job.seed, "step": step}  # fmt: skip
         with explained(self._place / sets.name(step), "made whole"):
             sets.commit(self._place, step, self._sizes, about, syncs)
-        return syncs.calls
+        return time.perf_counter() - began, syncs
 
     def _drop(self, folders: list[Path]) -> dict[str, Any]:
         """Have every host forget the sets, and look what is left of what it will read.
@@ -117,10 +136,8 @@ class Rank:
         """One checkpoint, each part by another rank than its writer's. DataError where the set is not whole."""
         comm, folder = self._comm, self._place / sets.name(step)
         together(comm, lambda: sets.whole(folder) if comm.rank == 0 else None)
-        comm.barrier()
-        began = time.perf_counter()
-        ranks = together(comm, lambda: self._hands.read(folder, self._theirs, step))
-        return {"seconds": max(comm.allgather(time.perf_counter() - began)), "rank_seconds": ranks}
+        _, seconds = self._timed(lambda: self._hands.read(folder, self._theirs, step))
+        return {"seconds": max(seconds), "rank_seconds": seconds}
 
     def _compare(self, step: int) -> int:
         """Bytes of a checkpoint that are as written; DataError where one is not."""
@@ -132,26 +149,33 @@ class Rank:
             shutil.rmtree(self._place / sets.name(step))
 
 
-def measure(job: Job, comm: Comm, tell: Tell) -> dict[str, Any]:
+def measure(job: Job, comm: Comm, tell: Tell, kept: Path | None = None) -> dict[str, Any]:
     """Every trial of the job: {"trials", "generator", "hosts", "rank_hosts"}, the same on every rank. BenchError.
 
-    generator: bytes a second that each rank makes, all at once. tell hears of each checkpoint, on rank 0.
+    generator: bytes a second that each rank makes, all at once. tell hears of each checkpoint, on rank 0. kept: a file
+    whose first line gets what there is beside the trials, and each trial that ends one more, as JSON.
     """
     require_same_code(comm, job.code_digest)
     content = Content(job.seed)
     comm.barrier()
     generator = comm.allgather(content.rate())
-    with closing(Hands(content)) as hands:
-        rank = Rank(job, comm, hands)
-        trials = [{"trial": number, **rank.trial(number, tell)} for number in range(job.trials)]
     host = to_json(describe_host(Path(job.place))) if comm.host_rank == 0 else None
     hosts = {name: host for name, host in comm.allgather((host_name(), host)) if host is not None}
-    return {"trials": trials, "generator": generator, "hosts": hosts, "rank_hosts": comm.allgather(host_name())}
+    about = {"generator": generator, "hosts": hosts, "rank_hosts": comm.allgather(host_name())}
+    trials: list[dict[str, Any]] = []
+    with closing(Hands(content)) as hands:
+        rank = Rank(job, comm, hands)
+        for number in range(job.trials):
+            trials.append({"trial": number, **rank.trial(number, tell)})
+            if kept is not None and comm.rank == 0:
+                with kept.open("a") as file:
+                    file.writelines(f"{json.dumps(entry)}\n" for entry in ([] if number else [about]) + trials[-1:])
+    return {**about, "trials": trials}
 
 
 def _start(folder: Path) -> tuple[int, Callable[[Comm], dict[str, Any]]]:
     job = Job.load(folder)
-    return job.ranks, lambda comm: measure(job, comm, say)
+    return job.ranks, lambda comm: measure(job, comm, say, folder / KEPT)
 
 
 if __name__ == "__main__":

@@ -16,20 +16,21 @@ from dlio_bench.errors import DataError
 from dlio_bench.harness.checkpoints.content import Content, chunks, empty
 from dlio_bench.harness.checkpoints.parts import Part
 from dlio_bench.harness.checkpoints.sets import Syncs, explained
+from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.cluster.life import life
 
 Placed = Sequence[tuple[int, Part]]  # parts with their places in the whole list
+SHOWN = 16  # bytes of what was written and what was read, where they differ
 SAMPLED = 64  # bytes of each chunk that are compared inside the clock
 
 
 @dataclass(frozen=True)
 class Written:
-    """What a rank wrote: seconds from its start to its last fsync.
+    """What a rank wrote, and its seconds: it waited for bytes that were still being made, and for fsync (synced).
 
-    Of them it waited for bytes that were still being made, and for fsync. made: seconds of the thread that made bytes.
+    made: seconds of the thread that made bytes.
     """
 
-    seconds: float
     waited: float
     made: float
     synced: float
@@ -58,7 +59,6 @@ class Hands:
         """Write this rank's parts of checkpoint `number`. EnvironmentFailure that names the file and what is free."""
         syncs = Syncs(wanted=fsync)
         waited, made, done = 0.0, 0.0, 0
-        began = time.perf_counter()
         made_chunks = self._made(mine, number)
         for file, parts in groupby(mine, key=lambda entry: entry[1].file):
             path = folder / file
@@ -74,8 +74,7 @@ class Hands:
                         done += len(content)
                         life.moves += 1
                 syncs.sync(handle)
-        elapsed = time.perf_counter() - began
-        return Written(elapsed, waited, made, syncs.seconds, syncs.calls, done)
+        return Written(waited, made, syncs.seconds, syncs.calls, done)
 
     def _made(self, mine: Placed, number: int) -> Iterator[tuple[memoryview, int, float]]:
         """(bytes, offset, seconds that making took) of each chunk; the next one is made while this one is used."""
@@ -96,11 +95,9 @@ class Hands:
                 future = self._maker.submit(make, (turn + 1) % 2, key, size)
             yield content, offset, seconds
 
-    def read(self, folder: Path, theirs: Placed, number: int) -> float:
-        """Read parts that another rank wrote: seconds. Compares some bytes of each chunk. DataError, OSErrors told."""
-        began = time.perf_counter()
+    def read(self, folder: Path, theirs: Placed, number: int) -> None:
+        """Read parts that another rank wrote. Compares some bytes of each chunk. DataError, OSErrors told."""
         self._through(folder, theirs, number, SAMPLED)
-        return time.perf_counter() - began
 
     def compare(self, folder: Path, theirs: Placed, number: int) -> int:
         """Read parts again and compare every byte with what was to be written: how many. DataError."""
@@ -129,10 +126,15 @@ def _require_equal(path: Path, content: memoryview, wanted: memoryview, offset: 
     """DataError where bytes differ."""
     here, there = np.frombuffer(content, np.uint8), np.frombuffer(wanted, np.uint8)
     if not np.array_equal(here, there):
-        first = offset + int(np.flatnonzero(here != there)[0])
+        differing = np.flatnonzero(here != there)
+        first = int(differing[0])
+        shown = slice(first, first + SHOWN)
         raise DataError(
-            f"{path} was read back with another content than was written: byte {first} differs. The storage, or "
-            "somebody else, altered it: look at the logs of the file system, then run again."
+            f"{path} was read back with another content than was written: byte {offset + first} differs, and "
+            f"{len(differing)} of the {len(here)} bytes compared from byte {offset} on. From byte {offset + first} on "
+            f"0x{there[shown].tobytes().hex()} was written, and 0x{here[shown].tobytes().hex()} was read by "
+            f"{host_name()}. The storage, or somebody else, altered it: look at the logs of the file system, then run "
+            "again."
         )
 
 

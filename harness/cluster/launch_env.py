@@ -27,7 +27,11 @@ def single_host_env(flavor: Flavor | None, env: Mapping[str, str]) -> dict[str, 
 
 
 # What a shell on another host, started by ssh, would not have.
-_CARRIED = frozenset({"PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV"})
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")  # on the way to an object store
+_CARRIED = frozenset(
+    {"PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "SSL_CERT_FILE", "SSL_CERT_DIR"}
+    | {*_PROXIES, *map(str.lower, _PROXIES)}
+)
 _CARRIED_PREFIXES = (
     *("DLIO_BENCH_", "PYTHON", "MPI4PY_", "HDF5_", "OMP_", "MKL_", "OPENBLAS_", "TF_", "CUDA_", "HOROVOD_", "NCCL_"),
     *("UCX_", "FI_", "AWS_"),

@@ -15,7 +15,13 @@ from dlio_bench.harness.cluster.rank_log import RankLog
 
 RETRIES = 2  # of a job step that ended in MPI_Init by signal 11
 _NOT_LAUNCHED = re.compile(r"^srun: error: task \d+ launch failed", re.MULTILINE)  # srun may end with status 0 then
-MEMORY_HINT = "The kernel does so when memory runs out (see dmesg); fewer ranks or a smaller --staging need less."
+_STAGING = "harness.run."  # modules of the ranks whose command has --staging
+
+
+def memory_hint(argv: Sequence[str]) -> str:
+    """Why the kernel may have killed a rank, and what needs less. argv: of the launch."""
+    less = "fewer ranks or a smaller --staging need less" if _STAGING in " ".join(argv) else "fewer ranks need less"
+    return f"The kernel does so when memory runs out (see dmesg); {less}."
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,7 @@ def why_failed(outcome: Outcome, argv: Sequence[str], env: Mapping[str, str], ou
     status, program, printed, folder = outcome.status, Path(argv[0]).name, output.tail, outcome.folder
     if reports := outcome.reports + _written_reports(folder):
         return _reported(reports, folder, output)
-    if death := lost_nodes.told(printed, outcome.hosts, lost) or _killed_rank(printed, lost):
+    if death := lost_nodes.told(printed, outcome.hosts, lost) or _killed_rank(printed, lost, argv):
         return EnvironmentFailure(death + _printed(output))
     if outcome.died_in_init(argv):
         return EnvironmentFailure(
@@ -73,7 +79,7 @@ def why_failed(outcome: Outcome, argv: Sequence[str], env: Mapping[str, str], ou
         )
     if status < 0:  # the process that was started is the rank itself, or the launcher was ended
         name = signal.Signals(-status).name
-        hint = f" {MEMORY_HINT}" if -status == signal.SIGKILL else ""
+        hint = f" {memory_hint(argv)}" if -status == signal.SIGKILL else ""
         return EnvironmentFailure(f"The process {program} was ended by {name}: {lost}.{hint}{_printed(output)}")
     output.add(f"The command was: {shlex.join(argv)}")
     output.close()
@@ -98,13 +104,13 @@ def _reported(reports: Sequence[dict[str, Any]], folder: Path, output: RankLog) 
     return EnvironmentFailure(f"A rank failed unexpectedly: {last}. That is a defect of dlio-bench; {trace}.")
 
 
-def _killed_rank(printed: str, lost: str) -> str | None:
+def _killed_rank(printed: str, lost: str, argv: Sequence[str]) -> str | None:
     """What mpirun says of a rank that a signal ended, as sentences."""
     killed = re.search(r"rank (\d+) with PID (\d+) on node (\S+) exited on\s+signal (\d+)", printed)
     if killed is None:
         return None
     rank, pid, host, number = killed.groups()
-    name, hint = signal.Signals(int(number)).name, f" {MEMORY_HINT}" if number == "9" else ""
+    name, hint = signal.Signals(int(number)).name, f" {memory_hint(argv)}" if number == "9" else ""
     where = f"process {pid} on {host}" if pid != "0" else f"on {host}"  # PRRTE does not always know
     return f"Rank {rank} ({where}) was ended by {name}, and the job with it: {lost}.{hint}"
 

@@ -55,10 +55,11 @@ def generate(options: Options) -> int:
     layout = find_layout(registry.find(options.workload), options.variant, tiny=options.tiny, fill=options.fill)
     files = counts(layout, options.amount)
     if url := objects.url_of(options.out):
-        if uploads.require_room(url, spec_digest(layout, files, options.seed)):
+        spec = spec_digest(layout, files, options.seed)
+        if uploads.require_room(url, spec):
             print(json.dumps({"folder": url, "written_bytes": 0}) if options.json else f"{url} is complete already")
             return 0
-        options = replace(options, out=uploads.aside(url, cache_folder()), raw=False)
+        options = replace(options, out=uploads.aside(url, spec, cache_folder()), raw=False)
     writer, launcher = _writer(options, layout, files)
     progress = Progress()
     made = make(

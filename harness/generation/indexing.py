@@ -44,6 +44,7 @@ def index_data(options: Options) -> int:
     url = objects.url_of(options.folder)
     if url is None:
         return _index(options, None)
+    objects.open_store(url).require_writable()
     progress = Progress()
     with uploads.fetched(url, lambda size: progress.show(f"fetching {url}  {format_bytes(size)}")) as folder:
         return _index(replace(options, folder=folder), url)

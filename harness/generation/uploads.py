@@ -23,17 +23,21 @@ AT_ONCE = 8  # files on their way
 Moved = Callable[[int], None]  # told the bytes of each file that is through
 
 
-def aside(url: str, cache: Path) -> Path:
-    """Where the dataset for `url` is made: always the same folder, so that a generation goes on where it stopped."""
+def aside(url: str, spec: str, cache: Path) -> Path:
+    """Where the dataset with this `spec` is made for `url`: a generation goes on there where it stopped."""
     store = objects.open_store(url)
-    mark = hashlib.sha256(f"{store.endpoint}\n{url}".encode()).hexdigest()[:12]
+    mark = hashlib.sha256("\n".join((store.endpoint, url, spec)).encode()).hexdigest()[:12]
     return cache.resolve() / FOLDER / f"making-{mark}"
 
 
 def require_room(url: str, spec: str) -> bool:
-    """Whether the dataset with this `spec` is at `url` already. UsageError where another one or other objects are."""
+    """Whether the dataset with this `spec` is at `url` already. UsageError where another one or other objects are.
+
+    EnvironmentFailure where it is not, and nobody may write it there.
+    """
     store = objects.open_store(url)
     sizes = store.sizes()
+    sizes.pop(objects.PROBE, None)
     if NAME not in sizes:
         # of an upload that did not end there are tables and files; what else is there is somebody's
         if sizes and EXTENTS not in sizes:
@@ -41,6 +45,7 @@ def require_room(url: str, spec: str) -> bool:
                 f"{url} at {store.endpoint} holds {len(sizes)} objects that are no dataset, as {min(sizes)}. Choose an "
                 "empty prefix, or remove them."
             )
+        store.require_writable()
         return False
     manifest = from_json(store.get(NAME), Path(NAME))
     wanted = _sizes(manifest)
@@ -49,7 +54,10 @@ def require_room(url: str, spec: str) -> bool:
             f"{url} at {store.endpoint} holds another dataset, or one that lacks objects. Choose an empty prefix, or "
             "remove what is there."
         )
-    return True
+    if EXTENTS in sizes and CHECKSUMS in sizes:
+        return True
+    store.require_writable()  # all is made and uploaded again
+    return False
 
 
 def _sizes(manifest: Manifest) -> dict[str, int]:

@@ -66,10 +66,13 @@ def settle(options: argparse.Namespace) -> None:
 
 
 def joined(argv: Sequence[str]) -> list[str]:
-    """argv with `--launcher-args VALUE` as one word: argparse takes a value that begins with a hyphen for an option."""
+    """argv with `--launcher-args VALUE` as one word: argparse takes a value that begins with a hyphen for an option.
+
+    The same of `--fraction -1%`, so that the error tells of its value.
+    """
     words = list(argv)
     for place, word in enumerate(words[:-1]):
-        if word == "--launcher-args":
+        if word == "--launcher-args" or (word == "--fraction" and words[place + 1].endswith("%")):
             return [*words[:place], f"{word}={words[place + 1]}", *words[place + 2 :]]
     return words
 

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ UNFINISHED = "unfinished.json"  # what a stopped command left to go on with, see
 FINISHED = "finished.json"  # the same, once everything is finished
 STATUS = live_status.NAME  # what a run is doing, and has done
 WORK = "work-"  # begins the name of a folder that the ranks of a job share; removed when the job ends well
+_LEFT = re.compile(rf"{re.escape(STATUS)}|{WORK}[0-9a-f]{{8}}")  # all that a killed run may leave
 
 
 def cache_folder(cache_dir: Path | None = None) -> Path:
@@ -27,8 +29,16 @@ def cache_folder(cache_dir: Path | None = None) -> Path:
     if cache_dir is not None:
         return cache_dir
     if named := os.environ.get("DLIO_BENCH_CACHE"):
+        require_local(Path(named), "DLIO_BENCH_CACHE")
         return Path(named)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dlio-bench"
+
+
+def require_local(place: Path, what: str) -> None:
+    """UsageError for a place in an object store where a local path is wanted; `what` names the option or variable."""
+    if str(place).lower().startswith("s3:"):
+        shown = "s3:..." if "@" in str(place) else place  # there may be a password before it
+        raise UsageError(f"{what} {shown} is in an object store, and a local path is wanted there. Name one.")
 
 
 @contextmanager
@@ -39,7 +49,9 @@ def output_folder(out: Path | None, workload: str, *, goes_on: bool = False) -> 
     that was stopped, see `unfinished`. EnvironmentFailure if another process works there.
     """
     folder, made = _claim(out, workload, goes_on)
-    with _locked(folder):
+    with _locked(folder) as locked:
+        if not locked and not (folder / UNFINISHED).is_file() and any(folder.glob(f"{WORK}*")):
+            raise _not_empty(folder)  # nobody knows whether another process works there
         try:
             remove_works(folder)  # of a run that was killed
             yield folder
@@ -72,19 +84,20 @@ def remove_works(folder: Path) -> None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """The folder, against another process that would go on in it. On a file system without locks nothing is held."""
+def _locked(folder: Path) -> Iterator[bool]:
+    """The folder, against another process that would go on in it. False: on a file system without locks."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked = True
         except BlockingIOError:
             raise EnvironmentFailure(
                 f"Another process works in --out {folder}. Wait until it has ended, or choose a new folder."
             ) from None
         except OSError:
-            pass
-        yield
+            locked = False
+        yield locked
     finally:
         os.close(handle)
 
@@ -114,8 +127,12 @@ def _claim(out: Path | None, workload: str, goes_on: bool) -> tuple[Path, list[P
     if out.exists():
         if goes_on and (out / UNFINISHED).is_file():
             return out, [out]
-        if not out.is_dir() or any(path.name != STATUS for path in out.iterdir()):  # it may be of a run that was killed
-            raise UsageError(f"--out {out} exists and is not empty. Results are never mixed: choose a new folder.")
+        if not out.is_dir() or not all(_LEFT.fullmatch(path.name) for path in out.iterdir()):
+            raise _not_empty(out)
         return out, []
     out.mkdir(parents=True)
     return out, [out]
+
+
+def _not_empty(out: Path) -> UsageError:
+    return UsageError(f"--out {out} exists and is not empty. Results are never mixed: choose a new folder.")

@@ -34,9 +34,8 @@ def add_watch(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     parser.add_argument(
         "--silence",
         type=parse_seconds,
-        default=600.0,
         metavar="TIME",
-        help="give up when the run has written nothing for this long (default 10min; 0: never)",
+        help="give up when the run has written nothing for this long (default 10min once it has written; 0: never)",
     )
 
 

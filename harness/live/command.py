@@ -12,20 +12,23 @@ from typing import Any
 
 from dlio_bench import signals
 from dlio_bench.errors import EnvironmentFailure, UsageError
-from dlio_bench.harness.live.status import ENDED, NAME, read_open
+from dlio_bench.harness.live.status import ENDED, FAILED, NAME, open_status, read_open
 from dlio_bench.reports import live_text
+from dlio_bench.reports.formatting import plural
 from dlio_bench.units import format_seconds
 from dlio_bench.wrapping import printable
 
+SILENCE = 600.0  # seconds that it bears unless it is told
 KEPT = 600  # records that a view may show
 GOES_ON = "unfinished.json"  # of a run that was stopped, or has just begun, see ground.unfinished
 Record = dict[str, Any]
 
 
-def watch(folder: Path, *, once: bool, as_json: bool, every: float, most: float) -> int:
+def watch(folder: Path, *, once: bool, as_json: bool, every: float, most: float | None) -> int:
     """Show the status of the run in `folder` until it ends; the exit status, see `arguments`.
 
-    once: show it as it is now; every: seconds between two looks; most: seconds of silence that it bears (0: any).
+    once: show it as it is now; every: seconds between two looks; most: seconds of silence that it bears (0: any;
+    None: SILENCE, and any before the run has begun to write).
     """
     follower = Follower(folder)
     screen = Screen(folder, as_json=as_json, whole=once)
@@ -37,21 +40,22 @@ def watch(folder: Path, *, once: bool, as_json: bool, every: float, most: float)
             last = follower.records[-1] if follower.records else None
             if last is not None and (last["phase"] in ENDED or once):
                 return _end(screen, last, follower, once=once)
+            damage = follower.damage()
             if once:
-                raise UsageError(
-                    f"No run has written its status to {folder} yet. Without --once, `watch` waits for it."
+                fix = damage or "Without --once, `watch` waits for it."
+                raise UsageError(f"No run has written its status to {folder} yet. {fix}")
+            if last is not None and follower.gone:
+                raise EnvironmentFailure(f"{folder} is gone, and its run wrote no last word: it was killed, or moved.")
+            quiet = follower.quiet()
+            bearable = most if most is not None else SILENCE if follower.size else 0
+            if bearable and quiet >= bearable:
+                raise EnvironmentFailure(
+                    f"The run in {folder} has written nothing for {format_seconds(quiet)}: it was killed, or this "
+                    f"machine does not see its file any more. {damage}{' ' * bool(damage)}Wait longer with --silence."
                 )
             if last is None:
-                screen.waits()
-            elif follower.gone:
-                raise EnvironmentFailure(f"{folder} is gone, and its run wrote no last word: it was killed, or moved.")
+                screen.waits(damage)
             else:
-                quiet = follower.quiet()
-                if most and quiet >= most:
-                    raise EnvironmentFailure(
-                        f"The run in {folder} has written nothing for {format_seconds(quiet)}: it was killed, or this "
-                        "machine does not see its file any more. Wait longer with --silence."
-                    )
                 screen.idle(follower, quiet)
             time.sleep(every)
     except KeyboardInterrupt:
@@ -62,13 +66,18 @@ def watch(folder: Path, *, once: bool, as_json: bool, every: float, most: float)
 def _end(screen: "Screen", last: Record, follower: "Follower", *, once: bool) -> int:
     screen.end(last, follower, once=once)
     status = last["exit_status"]
-    if last["phase"] not in ENDED or status is None:
+    if last["phase"] not in ENDED:
         return 0
+    if status is None or (last["phase"] == FAILED and status == 0):  # no run writes that
+        return EnvironmentFailure.status
     return int(status) if status <= max(range(len(live_text.MEANINGS))) else EnvironmentFailure.status
 
 
 class Follower:
-    """Reads the records of a run as they come. records: the last of them; gone: the file was removed."""
+    """Reads the records of a run as they come.
+
+    records: the last of them; damaged: lines that are none; size: bytes of the file; gone: it was removed.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -77,7 +86,7 @@ class Follower:
         self._heard = time.monotonic()
         self.records: deque[Record] = deque(maxlen=KEPT)
         self.gone = False
-        self.damaged = 0
+        self.damaged = self.size = 0
 
     def look(self) -> Sequence[Record]:
         """The records that are new. UsageError where no run is, and none is about to be."""
@@ -89,6 +98,7 @@ class Follower:
         read = read_open(self._file, self._offset)
         self._offset = read.offset
         self.damaged += read.damaged
+        self.size = os.fstat(self._file).st_size
         if read.records:
             self.records.extend(read.records)
             age = time.time() - read.records[-1]["time"]
@@ -96,8 +106,17 @@ class Follower:
         return read.records
 
     def quiet(self) -> float:
-        """Seconds since the last record came; of the first look, by its own time."""
+        """Seconds since the last record came; of the first look, by its own time. Before it, since the watch began."""
         return time.monotonic() - self._heard
+
+    def damage(self) -> str:
+        """A sentence about lines of the file that are no records; empty where it has none."""
+        path = self._folder / NAME
+        if self.damaged:
+            return f"{path} is damaged: {plural(self.damaged, 'line')} of it {_be(self.damaged)} passed over."
+        if self.size and not self.records:
+            return f"{path} has no whole line."
+        return ""
 
     def _open(self) -> None:
         """Open the file again: clients of network file systems look for news when a file is opened.
@@ -105,7 +124,7 @@ class Follower:
         One that was removed stays open, for its last words.
         """
         try:
-            file = os.open(self._folder / NAME, os.O_RDONLY | os.O_CLOEXEC)
+            file = open_status(self._folder)
         except (FileNotFoundError, NotADirectoryError):
             self.gone = self._file is not None
             return
@@ -148,7 +167,7 @@ class Screen:
         self._changes = terminal and not as_json and not whole
         self._ascii = "utf" not in (sys.stdout.encoding or "").lower()
         self._drawn: list[str] = []
-        self._begun = self._told_silence = self._told_waiting = False
+        self._begun = self._told_silence = self._told_waiting = self._told_damage = False
 
     def show(self, fresh: Sequence[Record], follower: Follower) -> None:
         """New records. Of those that were there before, the last."""
@@ -170,11 +189,14 @@ class Screen:
             self._told_silence = True
             _aside(word)
 
-    def waits(self) -> None:
-        """There is no status yet."""
+    def waits(self, damage: str) -> None:
+        """There is no status yet. damage: what is in its file instead."""
         if not self._told_waiting:
             self._told_waiting = True
             _aside(f"waiting for a run to write its status to {self._folder} (Ctrl-C ends)")
+        if damage and not self._told_damage:
+            self._told_damage = True
+            _aside(damage)
 
     def end(self, last: Record, follower: Follower, *, once: bool) -> None:
         """The run has ended, or its state is shown once."""
@@ -185,8 +207,8 @@ class Screen:
             print("\n".join(self._lines(follower, quiet)))
         elif not self._changes and last["phase"] == "done":
             print(f"results: dlio-bench show {printable(str(self._folder))}")
-        if follower.damaged:
-            _aside(f"{follower.damaged} lines of {self._folder / NAME} are no records, and were passed over")
+        if damage := follower.damage():
+            _aside(damage)
 
     def _lines(self, follower: Follower, quiet: float) -> list[str]:
         width, height = shutil.get_terminal_size()
@@ -202,6 +224,10 @@ class Screen:
         sys.stdout.write(f"{up}\r\x1b[J" + "".join(f"{each}\n" for each in lines))
         sys.stdout.flush()
         self._drawn = lines
+
+
+def _be(number: int) -> str:
+    return "was" if number == 1 else "were"
 
 
 def _aside(word: str) -> None:

@@ -12,6 +12,7 @@ from dlio_bench.errors import BenchError, EnvironmentFailure
 from dlio_bench.harness.live.status import (
     DONE,
     FAILED,
+    FIELDS,
     PREPARING,
     TIMED,
     VALIDATION,
@@ -26,10 +27,14 @@ MOST_TEXT = 2000  # characters of a message
 OF_TRIAL = ("trial", "trials", "epoch", "epochs", "step", "steps")
 MEASURED = ("samples_per_second", "stall_share", "loss", "bytes")
 AT_WORK = (WARM_UP, TIMED, VALIDATION)
+DIVERGED = "the loss is no number"
 
 
 class Journal:
-    """The status of a run in `folder`. Any thread may call it. It never fails: a full disk costs the status alone."""
+    """The status of a run in `folder`. Any thread may call it.
+
+    It never fails: a full disk, or a value that no record may have, costs the status alone.
+    """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder, self._clock = folder, clock
@@ -94,7 +99,9 @@ class Journal:
         if "share" not in event:
             self._write(self._phase)
             return
-        self._known |= {name: event[name] for name in (*OF_TRIAL, *MEASURED) if name in event}
+        seen = {name: event[name] for name in (*OF_TRIAL, *MEASURED) if name in event}
+        unknown = {name for name, value in seen.items() if not FIELDS[name](value)}  # as a loss that is no number
+        self._known |= seen | dict.fromkeys(unknown) | {"message": DIVERGED if "loss" in unknown else None}
         self._known["progress"] = self._progress(event["share"])
         usual = WARM_UP if self._known["trial"] <= self._warm_ups else TIMED
         self._write(event["phase"] or usual)
@@ -112,7 +119,7 @@ class Journal:
         if not at_once and phase == self._phase and now - self._last < LEAST_SECONDS:
             return
         self._phase, self._last = phase, now
-        with suppress(OSError):
+        with suppress(OSError, ValueError):
             append(self._folder, record(phase, **self._known, **more))
 
 

@@ -6,12 +6,15 @@ This file imports nothing slow, so that a notebook may read it as the command `w
 import json
 import math
 import os
+import stat
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from dlio_bench.errors import UsageError
 
 NAME = "status.jsonl"
 SCHEMA = 1
@@ -51,7 +54,7 @@ def append(folder: Path, made: Mapping[str, Any]) -> None:
     other.
     """
     line = json.dumps(made, allow_nan=False).encode() + b"\n"
-    file = os.open(folder / NAME, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    file = os.open(folder / NAME, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
     try:
         size = os.fstat(file).st_size
         cut = size > 0 and os.pread(file, 1, size - 1) != b"\n"
@@ -63,7 +66,7 @@ def append(folder: Path, made: Mapping[str, Any]) -> None:
 def read_status(folder: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
     """The records of a run's folder from an offset in bytes on, and the offset to go on from.
 
-    See FIELDS for what a record has. FileNotFoundError while there is no status.
+    See FIELDS for what a record has. FileNotFoundError while there is no status, UsageError as `open_status`.
     """
     read = read_from(folder, offset)
     return read.records, read.offset
@@ -74,11 +77,20 @@ def read_from(folder: Path, offset: int = 0) -> Read:
 
     A file that is shorter than the offset is another one: it is read from its beginning.
     """
-    file = os.open(folder / NAME, os.O_RDONLY | os.O_CLOEXEC)
+    file = open_status(folder)
     try:
         return read_open(file, offset)
     finally:
         os.close(file)
+
+
+def open_status(folder: Path) -> int:
+    """Open the file; its descriptor. OSError; UsageError for what no run writes, as a FIFO, which could block."""
+    file = os.open(folder / NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise UsageError(f"{folder / NAME} is not a regular file, so no run has written it. Name the --out of a run.")
+    return file
 
 
 def read_open(file: int, offset: int = 0) -> Read:
@@ -109,7 +121,13 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 
 def _wrong(values: Mapping[str, Any]) -> str:
     """The first field that does not have a value it may have; empty if all have."""
-    return next((name for name, right in FIELDS.items() if not right(values.get(name))), "")
+    wrong = (name for name, right in FIELDS.items() if not right(values.get(name)))
+    return next(wrong, "") or next((name for name, most in _OF.items() if _beyond(values, name, most)), "")
+
+
+def _beyond(values: Mapping[str, Any], name: str, most: str) -> bool:
+    number, total = values.get(name), values.get(most)
+    return number is not None and total is not None and bool(number > total)
 
 
 def _count(value: object) -> bool:
@@ -120,6 +138,10 @@ def _number(value: object) -> bool:
     return (
         isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300 and math.isfinite(value)
     )
+
+
+def _rate(value: object) -> bool:
+    return _number(value) and float(value) >= 0  # type: ignore[arg-type]  # it is a number
 
 
 def _share(value: object) -> bool:
@@ -151,7 +173,7 @@ _OPTIONAL: dict[str, Callable[[object], bool]] = {
     "epochs": _count,
     "step": _count,  # steps of this epoch that are over
     "steps": _count,
-    "samples_per_second": _number,
+    "samples_per_second": _rate,
     "stall_share": _share,  # of that rank's time, its waiting for data
     "loss": _number,
     "bytes": _by_source,  # of this trial so far
@@ -159,6 +181,7 @@ _OPTIONAL: dict[str, Callable[[object], bool]] = {
     "message": _text,
     "exit_status": _count,  # of a run that has ended
 }
+_OF = {"result": "results", "trial": "trials", "epoch": "epochs", "step": "steps"}  # a number, and the most it may be
 # Every field of a record, with what its value may be.
 FIELDS: dict[str, Callable[[object], bool]] = {
     "schema": lambda value: value == SCHEMA and value is not True,

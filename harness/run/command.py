@@ -68,7 +68,10 @@ def run(options: Options, earlier: Sequence[Result] = ()) -> int:
     state = None if options.dry_run else resuming.begun_before(options, record)
     if not options.dry_run and (pairs := resuming.finished_before(options, record)):
         print(f"This run was finished before in {options.out}: nothing is measured.", file=sys.stderr)
-        return _told(pairs, asked, options.out or Path(), options, progress)
+        folder = options.out or Path()
+        judgement, status = _judged(pairs, asked, folder, progress)
+        _print(pairs, folder, judgement, options)
+        return status
     if state is not None:
         options = replace(options, seed=state.seed)
     request = look_up(options)
@@ -104,11 +107,13 @@ def run(options: Options, earlier: Sequence[Result] = ()) -> int:
         work = Work(request, source, size, planned, earlier, yardstick, progress, journal)
         pairs, failure = _measured(work, place, tiers)
         progress.show("writing the report")
-        status = _told(pairs, asked, folder, options, progress)
+        judgement, status = _judged(pairs, asked, folder, progress)
         if failure is not None:
+            _print(pairs, folder, judgement, options)
             raise failure
         place.finish([complete for complete, _ in pairs])
         journal.end(DONE, status)
+    _print(pairs, folder, judgement, options)  # where nobody reads it, the run is over all the same
     return status
 
 
@@ -189,15 +194,15 @@ def _flat(finished: Mapping[int, Sequence[Finished]]) -> list[Finished]:
     return [pair for pairs in finished.values() for pair in pairs]
 
 
-def _told(pairs: Sequence[Finished], asked: Limits | None, folder: Path, options: Options, progress: Progress) -> int:
-    """Judge, write the page, print; the exit status."""
+def _judged(
+    pairs: Sequence[Finished], asked: Limits | None, folder: Path, progress: Progress
+) -> tuple[Judgement | None, int]:
+    """Judge, and write the page; the exit status too."""
     judgement = None if asked is None else judged(pairs, asked, folder)
     html.write(pairs, folder / "report.html", judgement)
     progress.done()
-    results = [complete for complete, _ in pairs]
-    _print(results, folder, judgement, options)
-    status = judge.exit_status(results)
-    return status if judgement is None else judge.gravest([status, judgement.status])
+    status = judge.exit_status([complete for complete, _ in pairs])
+    return judgement, status if judgement is None else judge.gravest([status, judgement.status])
 
 
 def _saved(drafted: Draft, steps: Steps, place: resuming.Folder) -> Finished:
@@ -226,7 +231,8 @@ def _print_plans(
         print(describe(request, source, size, job, plan.argv))
 
 
-def _print(results: Sequence[Result], folder: Path, judgement: Judgement | None, options: Options) -> None:
+def _print(pairs: Sequence[Finished], folder: Path, judgement: Judgement | None, options: Options) -> None:
+    results = [complete for complete, _ in pairs]
     if options.json:
         print(json.dumps([to_json(complete) for complete in results]))
     else:

@@ -35,6 +35,8 @@ def mirrored(url: str, cache: Path) -> Path:
         part = Path(tempfile.mkdtemp(prefix=f"{place.name}.part-", dir=place.parent))
         try:
             _fetch(store, part)
+            if store.etag(NAME) != state:
+                raise EnvironmentFailure(f"{url} changed while its tables were copied. Run again when it is whole.")
             part.chmod(0o755)  # ranks may be another user's processes than the one that made it
             if not place.exists():
                 part.rename(place)

@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,10 @@ import numpy as np
 
 from dlio_bench.counters import Cost
 from dlio_bench.datagen import objects
+from dlio_bench.errors import BenchError
 from dlio_bench.harness.plan.orders import permutation
 from dlio_bench.harness.storage_bench.plan import Files, Reads
+from dlio_bench.interruptible import interruptible
 
 NAME = "dlio-bench-storage"  # begins the names of test objects
 RANGES = (64 << 10, 1 << 20, 8 << 20)  # bytes of requests at random places, as far as objects are so large
@@ -38,10 +40,14 @@ def uploaded(url: str, files: Files) -> Iterator[Files]:
 
     try:
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            list(pool.map(put, files.paths))
+            for _ in interruptible(lambda: pool.map(put, files.paths)):
+                pass
         yield replace(files, paths=tuple(f"{store.url}/{name}" for name in names))
-    finally:
-        store.delete(names)
+    except BaseException:
+        with suppress(BenchError):  # what is raised already says more
+            store.delete(names)
+        raise
+    store.delete(names)
 
 
 def range_sizes(files: Files) -> tuple[int, ...]:

@@ -25,7 +25,7 @@ def dlio(store: Proxy, tmp_path: Path) -> Dlio:
     def run(*words: str, status: int = 0, **env: str) -> "subprocess.CompletedProcess[str]":
         env = {"DLIO_BENCH_CACHE": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)} | env
         done = processes.dlio(tmp_path, *words, status=status, **env)
-        written = "".join(path.read_text(errors="replace") for path in tmp_path.rglob("*.*") if path.is_file())
+        written = "".join(path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
         for secret in (SECRET_ID, SECRET_KEY):
             assert secret not in done.stdout + done.stderr + written
         return done
@@ -95,6 +95,23 @@ def test_an_upload_that_did_not_end_is_never_taken_for_whole(dlio: Dlio, place: 
         assert "its upload did not end" in dlio(*command, status=5).stderr
     dlio(*words)  # goes on
     dlio("verify", place)
+    objects.open_store(place).delete([EXTENTS])
+    assert "complete already" not in dlio(*words).stdout
+    dlio("verify", place)
+
+
+def test_who_may_not_write_learns_it_before_anything_is_made(
+    dlio: Dlio, place: str, store: Proxy, tmp_path: Path
+) -> None:
+    store.refused = objects.PROBE
+    words = ("generate", "cdb", "--tiny", "--out", place)
+    assert "403 Forbidden" in dlio(*words, "--files", "6", status=4).stderr
+    assert not (tmp_path / "cache").exists()
+    store.refused = NAME
+    dlio(*words, "--files", "6", status=4)
+    store.refused = ""
+    dlio(*words, "--files", "12")  # another dataset than that of the upload before
+    assert objects.PROBE not in objects.open_store(place).sizes()
 
 
 def test_objects_of_others_become_a_dataset(dlio: Dlio, place: str, store: Proxy, tmp_path: Path) -> None:

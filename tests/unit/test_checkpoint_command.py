@@ -1,14 +1,18 @@
 """`dlio-bench checkpoint` of one rank: its result, and what show, report, judge and accept make of it."""
 
 import json
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 from dlio_bench.errors import DataError
+from dlio_bench.harness.checkpoints.rank import Rank
 from dlio_bench.harness.cli import main
 from dlio_bench.reports import checkpoint, checkpoint_html, checkpoint_text
 from dlio_bench.reports.checkpoint_metrics import CHECKPOINT_METRICS, metrics
@@ -48,7 +52,8 @@ def test_rates_count_the_slowest_rank_and_both_means_are_told(result: Path) -> N
         for trial in content["trials"]:
             for number, write in enumerate(trial["writes"]):
                 write |= {"bytes": 100, "seconds": 4.0 - 3 * number, "rank_seconds": [0.5, 3.5],
-                          "rank_synced": [0.25, 1.75], "rank_waited": [0, 0.4], "rank_made": [0, 0]}  # fmt: skip
+                          "rank_synced": [0.25, 1.75], "rank_waited": [0, 0.5], "rank_made": [0, 0],
+                          "commit_seconds": 1.0, "commit_synced": 1.0}  # fmt: skip
             for read in trial["reads"]:
                 read |= {"seconds": 2.0, "rank_seconds": [1.0, 2.0]}
 
@@ -59,8 +64,8 @@ def test_rates_count_the_slowest_rank_and_both_means_are_told(result: Path) -> N
     assert told["checkpoint_write_rank0_rate"].value == 200
     assert told["checkpoint_read_bandwidth"].value == told["checkpoint_read_mean_rate"].value == 50
     assert told["checkpoint_read_rank0_rate"].value == 100
-    assert told["checkpoint_fsync_share"].value == 0.5
-    assert told["checkpoint_waited_share"].value == pytest.approx(0.1)
+    assert told["checkpoint_fsync_share"].value == 0.6  # 0.25 + 1.75 + 1 of the same
+    assert told["checkpoint_waited_share"].value == pytest.approx(0.1)  # 0.5 of 0.5 + 3.5 + 1
     assert told["checkpoint_write_bandwidth"].ci == (40, 40)
 
 
@@ -149,6 +154,10 @@ def test_show_and_report_tell_it_again_and_trust_no_text(
     assert main(["report", str(tmp_path)]) == 0
     page = (tmp_path / checkpoint_html.NAME).read_text()
     assert "<script>alert(1)" not in page
+    figures = json.loads(page.split('id="figures">')[1].split("</script>")[0])
+    for dots in figures["rates"]["data"]:
+        assert dots["x"] == [1, 2, None, 3, 4, None, 5, 6, None, 7, 8, None, 9, 10]  # no line from trial to trial
+        assert [rate is None for rate in dots["y"]] == [place is None for place in dots["x"]]
     assert main(["report", str(tmp_path), "--limits", "x.toml"]) == 2
 
 
@@ -178,12 +187,17 @@ def test_export_has_every_metric_in_every_format(result: Path, capsys: pytest.Ca
 def test_compare_tells_what_changed_of_equal_work_alone(
     result: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def slower(content: dict[str, Any]) -> None:
-        for trial in content["trials"]:
-            for write in trial["writes"]:
-                write["seconds"] *= 4
+    def taking(seconds: float) -> str:
+        def change(content: dict[str, Any]) -> None:
+            for trial in content["trials"]:
+                for write in trial["writes"]:
+                    write["seconds"] = seconds
 
-    old, new = str(result), str(checkpoint.save(altered(result, slower), tmp_path))
+        folder = tmp_path / str(seconds)
+        folder.mkdir()
+        return str(checkpoint.save(altered(result, change), folder))
+
+    old, new = taking(1.0), taking(4.0)
     capsys.readouterr()
     assert main(["compare", old, new, "--json", "--fail-if", "checkpoint_write_bandwidth<-99%"]) == 0
     [pair] = json.loads(capsys.readouterr().out)["pairs"]
@@ -193,7 +207,8 @@ def test_compare_tells_what_changed_of_equal_work_alone(
     assert change["checkpoint_read_seconds"] == 0
     assert main(["compare", old, new, "--fail-if", "checkpoint_write_mean_rate<-1%"]) == 1
     assert main(["compare", old, new, "--fail-if", "au<-1%"]) == 2
-    other = str(checkpoint.save(altered(result, lambda content: content.update(fsync=False)), tmp_path))
+    (tmp_path / "other").mkdir()
+    other = str(checkpoint.save(altered(result, lambda c: c.update(fsync=False)), tmp_path / "other"))
     assert main(["compare", old, other]) == 2
     assert "fsync (True and False)" in capsys.readouterr().err
     assert main(["compare", old, other, "--unequal"]) == 0
@@ -206,7 +221,9 @@ def test_a_dry_run_writes_nothing_and_tells_space_and_files(
     assert main(["checkpoint", "llama3-8b-subset", "--dry-run", "--json"]) == 0
     planned = json.loads(capsys.readouterr().out)
     assert (planned["ranks"], planned["files"], planned["checkpoints"], planned["fsyncs"]) == (8, 16, 10, 16 + 3)
-    assert planned["required_bytes"] == 10 * planned["bytes"] + (1 << 20)
+    blocks = planned["required_bytes"] - 10 * planned["bytes"] - (1 << 20)  # whole ones of files, and their entries
+    assert 0 <= blocks < 10 * 17 * os.statvfs(tmp_path).f_frsize
+    assert planned["required_files"] == 10 * (16 + 2) + 1
     assert main(["checkpoint", "llama3-405b", "--dry-run", "--ranks-per-node", "2"]) == 0
     told = capsys.readouterr().out
     assert "1544 files" in told
@@ -225,6 +242,14 @@ def test_a_dry_run_writes_nothing_and_tells_space_and_files(
         (("llama3-8b-subset", "--ranks-per-node", "4"), 2, "8 ranks"),
         (("llama3-8b-subset", "--fraction", "1%"), 2, "whole checkpoints"),
         (("llama3-405b", "--checkpoints", "1000"), 4, "are missing"),
+        (("llama3-8b", "--checkpoints", "1001"), 2, "--checkpoints 1001 is too large: it may be at most 1000"),
+        (("llama3-8b", "--nodes", "99999999"), 2, "--nodes 99999999 is too large"),
+        (("llama3-8b", "--shards", "99999999"), 2, "--shards 99999999 is too large"),
+        (("llama3-8b", "--nodes", "9000", "--ranks-per-node", "900"), 2, "at most 65536 ranks"),
+        (("llama3-8b", "--fraction", "-1%"), 2, "above 0 %"),
+        (("llama3-8b", "--fraction=-1%"), 2, "above 0 %"),
+        (("llama3-8b", "--fraction", "0"), 2, "above 0 %"),
+        (("llama3-8b", "--fraction", "5"), 2, "did you mean 5%"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_fix(
@@ -235,6 +260,47 @@ def test_what_cannot_be_is_refused_with_the_fix(
     assert main(["checkpoint", *words]) == status
     assert told in capsys.readouterr().err.replace("\n", " ")
     assert not list(tmp_path.iterdir())
+
+
+def test_what_small_files_take_is_looked_at_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file system of 64 MiB with blocks of 64 KiB, and one with 100 inodes."""
+    words = ("checkpoint", "llama3-405b", "--fraction", "0.00001%", "--folder", str(tmp_path))
+    for files, told in ((10000, "67108864 bytes are available"), (100, "100 more files and folders are available")):
+        system = SimpleNamespace(f_bavail=1024, f_blocks=1024, f_frsize=1 << 16, f_favail=files, f_files=files)
+        monkeypatch.setattr(os, "statvfs", lambda _, system=system: system)
+        assert main([*words]) == 4
+        assert told in capsys.readouterr().err.replace("\n", " ")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("ended", [0, 2])
+def test_an_interruption_keeps_the_trials_that_had_ended(
+    ended: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = Rank.trial
+
+    def trial(self: Rank, number: int, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        if number == ended:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(self, number, tell)
+
+    monkeypatch.setattr(Rank, "trial", trial)
+    out = tmp_path / "out"
+    assert main([*SMALL, "--folder", str(tmp_path), "--out", str(out)]) == 4
+    told = capsys.readouterr().err.replace("\n", " ")
+    assert "Go on with" not in told
+    if not ended:
+        assert "nothing is kept" in told
+        assert not out.exists()
+        return
+    assert "2 of 5 trials had ended" in told
+    document = checkpoint.load(out)
+    assert (len(document.trials), document.class_) == (2, "EXPLORE")
+    assert {"INTERRUPTED", "FEW TRIALS"} <= {*document.marks}
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert sorted(path.name for path in out.iterdir()) == ["report.html", "result.json"]
 
 
 def test_an_interval_needs_five_trials(result: Path) -> None:

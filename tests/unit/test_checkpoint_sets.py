@@ -1,7 +1,9 @@
 """Sets of checkpoints: whole or never taken for whole, whatever killed their writer, and equal byte for byte."""
 
 import os
+import re
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -18,7 +20,7 @@ from dlio_bench.harness.checkpoints import sets, transfer
 from dlio_bench.harness.checkpoints.content import CHUNK, Content, chunks, empty, key
 from dlio_bench.harness.checkpoints.job import Job
 from dlio_bench.harness.checkpoints.parts import LAYOUTS, Part, sizes
-from dlio_bench.harness.checkpoints.rank import measure
+from dlio_bench.harness.checkpoints.rank import measure, since_start
 from dlio_bench.harness.checkpoints.sets import Syncs
 from dlio_bench.harness.checkpoints.transfer import Hands, placed
 from dlio_bench.harness.cluster.code import code_digest
@@ -48,7 +50,7 @@ def test_what_is_written_is_read_and_no_other_content_is(hands: Hands, tmp_path:
     folder = write_set(hands, tmp_path, 1)
     assert sets.whole(folder)["files"] == {"a": 1000, "b": CHUNK + 90}
     assert hands.compare(folder, placed(PARTS, 0), 1) == 1000 + CHUNK + 90
-    assert hands.read(folder, placed(PARTS, 0), 1) > 0
+    hands.read(folder, placed(PARTS, 0), 1)
     with pytest.raises(DataError, match=r"/a was read back with another content"):
         hands.compare(folder, placed(PARTS, 0), 2)  # the content of another checkpoint
     with (folder / "b").open("r+b") as file:
@@ -56,8 +58,11 @@ def test_what_is_written_is_read_and_no_other_content_is(hands: Hands, tmp_path:
         byte = file.read(1)
         file.seek(CHUNK + 20)
         file.write(bytes([byte[0] ^ 1]))
-    with pytest.raises(DataError, match=f"byte {CHUNK + 20} differs"):
+    with pytest.raises(DataError, match=f"byte {CHUNK + 20} differs, and 1 of the 77 bytes") as caught:
         hands.compare(folder, placed(PARTS, 0), 1)
+    [(written, read)] = re.findall(r"0x(\w{32}) was written, and 0x(\w{32}) was read", str(caught.value))
+    assert (int(written[:2], 16), int(read[:2], 16)) == (byte[0], byte[0] ^ 1)
+    assert written[2:] == read[2:]
 
 
 def killed_before(operation: int, work: Callable[[], object]) -> bool:
@@ -142,6 +147,30 @@ def test_fsync_is_called_as_often_as_is_told(layout: str, tmp_path: Path, monkey
         assert [write["fsyncs"] for write in trial["writes"]] == [wanted * (files + sets.OF_COMMIT)] * 2
         assert len(calls) == sum(write["fsyncs"] for write in trial["writes"])
         assert not list(tmp_path.iterdir())
+
+
+def test_a_rank_is_timed_from_the_barrier_to_its_own_end_by_the_clock_of_its_host() -> None:
+    spans = [(10.0, 11.0), (10.5, 12.0), (500.0, 501.25)]
+    assert since_start(spans, ["a", "a", "b"]) == [1.0, 2.0, 1.25]
+
+
+def test_what_ranks_take_to_tell_each_other_that_they_are_done_is_in_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hour, real, meetings = 3600, time.perf_counter, [0]
+    monkeypatch.setattr(time, "perf_counter", lambda: real() + hour * len(meetings))
+
+    class Slow(Solo):
+        def allgather(self, value: Any) -> list[Any]:
+            meetings.append(0)  # every meeting takes an hour
+            return super().allgather(value)
+
+    [trial] = measure(replace(JOB, place=str(tmp_path)), Slow(), lambda _: None)["trials"]
+    for write in trial["writes"]:
+        assert write["seconds"] < hour
+        assert write["seconds"] == max(write["rank_seconds"]) + write["commit_seconds"]
+        assert 0 < write["commit_synced"] <= write["commit_seconds"]
+    assert all(read["seconds"] == max(read["rank_seconds"]) < hour for read in trial["reads"])
 
 
 @given(places=st.sets(st.tuples(st.integers(1, 999), st.integers(0, 5000), st.integers(0, 9999)), max_size=200))

@@ -1,12 +1,14 @@
 """The command line as a user meets it: a real process, its status, one paragraph, no traceback."""
 
 import json
+import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.processes import dlio
+from tests.processes import DLIO, dlio
 
 
 @pytest.mark.parametrize(
@@ -141,3 +143,28 @@ def test_an_output_folder_in_use_is_refused(tmp_path: Path) -> None:
     run = ("run", "cdb", "--tiny", "--out", ".")
     assert "not empty" in dlio(tmp_path, *run, status=2, DLIO_BENCH_CACHE=str(tmp_path / "cache")).stderr
     assert (tmp_path / "mine.txt").read_text() == "dear"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_command_whose_output_nobody_reads_ends_with_status_4_and_says_nothing(unbuffered: str) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    env = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    for words, status in ((["--version"], 4), (["doctor"], 4), (["run", "--help"], 0)):
+        ended = subprocess.run([*DLIO, *words], env=env, stdout=write, stderr=subprocess.PIPE, check=False)
+        assert (ended.returncode, ended.stderr) == (status, b""), words
+    os.close(write)
+
+
+def test_a_run_whose_output_nobody_reads_is_finished_all_the_same(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    words = ["run", "cdb", "--tiny", "--trials", "1", "--warmup-trials", "0", "--no-verify",
+             "--out", str(tmp_path / "out"), "--cache-dir", str(tmp_path)]  # fmt: skip
+    env = os.environ | {"PYTHONUNBUFFERED": "1"}
+    ended = subprocess.run([*DLIO, *words], env=env, stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert ended.returncode == 4, ended.stderr
+    assert not (tmp_path / "out" / "unfinished.json").exists()
+    assert json.loads((tmp_path / "out" / "status.jsonl").read_text().splitlines()[-1])["phase"] == "done"
+    assert "prefetch" in dlio(tmp_path, *words).stdout  # what was not read is told again

@@ -74,6 +74,21 @@ def test_an_unfinished_folder_takes_only_what_goes_on_and_vanishes_where_nothing
     assert not out.exists()
 
 
+def test_what_a_killed_command_left_is_no_reason_to_refuse_its_folder(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    left = work_folder(out)
+    left.mkdir(parents=True)
+    with output_folder(out, "checkpoint"):
+        assert not left.exists()
+        work_folder(out).mkdir()
+        with pytest.raises(EnvironmentFailure, match="Another process works in"), output_folder(out, "checkpoint"):
+            pass
+    (out / "work-of-mine").mkdir()
+    with pytest.raises(UsageError, match="not empty"), output_folder(out, "checkpoint"):
+        pass
+    assert (out / "work-of-mine").exists()
+
+
 def test_the_status_alone_is_nothing_worth_keeping_and_no_reason_to_refuse(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()

@@ -65,8 +65,10 @@ def test_ranks_on_other_hosts_get_what_a_shell_there_would_not_have() -> None:
 
 
 def test_credentials_of_an_object_store_reach_other_hosts_by_name_alone() -> None:
-    names = launch_env.carried({"AWS_SECRET_ACCESS_KEY": "hidden", "AWS_REGION": "eu"})
-    assert names == ("AWS_REGION", "AWS_SECRET_ACCESS_KEY")
+    names = launch_env.carried(
+        {"AWS_SECRET_ACCESS_KEY": "hidden", "https_proxy": "http://hidden@p", "SSL_CERT_FILE": "c"}
+    )
+    assert names == ("AWS_SECRET_ACCESS_KEY", "SSL_CERT_FILE", "https_proxy")
     site = launch_site.Site(mpirun="/m/mpirun", mpi_flavor="openmpi", cores=2)
     job = launchers.Job(2, 3, ("command",), named_hosts=("a", "b"), carried=names)
     argv = launchers.LAUNCHERS["mpirun"](job, site)

@@ -110,6 +110,26 @@ def test_a_failure_is_the_last_line_with_its_status(tmp_path: Path, error: Excep
     assert phases(tmp_path) == ["preparing", "failed", "preparing", "failed"]
 
 
+@pytest.mark.parametrize("loss", [float("nan"), float("inf"), -float("inf"), 1e305])
+def test_a_loss_that_is_no_number_harms_neither_the_run_nor_its_status(tmp_path: Path, loss: float) -> None:
+    made = Journal(tmp_path, Clock())
+    made.begin(("naive",), 0, 1, 0, nodes=1, ranks=1, trials=1, epochs=1)
+    made.event({"event": "trial", "reader": "naive", "trial": 0})
+    made.event(SAMPLE | {"phase": "validation", "loss": loss})
+    last = read_status(tmp_path)[0][-1]
+    assert (last["phase"], last["loss"], last["message"]) == ("validation", None, "the loss is no number")
+    made.end("failed", 4, "it diverged")
+    last = read_status(tmp_path)[0][-1]
+    assert (last["phase"], last["exit_status"], last["message"]) == ("failed", 4, "it diverged")
+
+
+def test_a_value_that_no_record_may_have_costs_the_status_alone(tmp_path: Path) -> None:
+    made = Journal(tmp_path, Clock())
+    made.begin(("naive",), 0, 1, 0, nodes=-1, ranks=1, trials=1, epochs=1)
+    made.end("failed", 4)
+    assert not (tmp_path / NAME).exists()
+
+
 def test_a_status_that_cannot_be_written_costs_nothing_else(tmp_path: Path) -> None:
     (tmp_path / NAME).mkdir()
     with recorded(tmp_path) as made:

@@ -54,8 +54,9 @@ FOREIGN = [
     *(json.dumps(GOOD | wrong).encode() for wrong in (
         {"schema": 2}, {"schema": True}, {"phase": "later"}, {"phase": ["timed"]}, {"progress": 1.5}, {"reader": 3},
         {"step": -1}, {"step": 2.5}, {"nodes": True}, {"time": None}, {"loss": float("nan")}, {"loss": "1"},
-        {"samples_per_second": float("inf")}, {"time": 1 << 5000}, {"bytes": {"pfs": 1}},
-        {"bytes": BYTES | {"ram": -1}},
+        {"samples_per_second": float("inf")}, {"samples_per_second": -1.0}, {"result": 5, "results": 0},
+        {"trial": 3, "trials": 2}, {"epoch": 2, "epochs": 1}, {"step": 9, "steps": 8}, {"time": 1 << 5000},
+        {"bytes": {"pfs": 1}}, {"bytes": BYTES | {"ram": -1}},
     )),
     json.dumps(GOOD).encode().replace(b'"loss": null', b'"loss": 1e999'),
 ]  # fmt: skip

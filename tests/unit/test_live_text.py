@@ -88,6 +88,12 @@ def test_the_end_says_the_status_the_reason_and_where_results_are() -> None:
     assert "show" not in failed
 
 
+def test_a_path_in_a_message_stays_whole() -> None:
+    path = "/scratch/" + "a" * 90
+    failed = record("failed", exit_status=4, message=f"The launcher could not write the results of this run to {path}.")
+    assert any(path in shown for shown in view([failed], "out/run", 80))
+
+
 def test_the_time_left_follows_the_pace_of_trials_alone() -> None:
     records = [record("preparing", time=0.0, progress=0.0), *(at_work(step) for step in (16, 32))]
     assert seconds_left(records) == pytest.approx(960)

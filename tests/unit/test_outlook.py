@@ -8,7 +8,17 @@ import pytest
 
 from dlio_bench.counters import Cost
 from dlio_bench.harness.readers.session import Tally
-from dlio_bench.harness.run.measured.outlook import MOST_STEPS, Rows, Watched, by_source, over, rates, seen
+from dlio_bench.harness.run.measured.outlook import (
+    MOST_STEPS,
+    Outlook,
+    Rows,
+    Watched,
+    by_source,
+    over,
+    rates,
+    seen,
+)
+from tests.processes import until
 
 STALL, WORK = 0.25, 0.75  # seconds of a step
 
@@ -92,3 +102,24 @@ def test_bytes_of_threads_at_work_count_once_before_and_after_they_are_added_up(
     assert by_source(tally.so_far()) == {"pfs": 10, "ram": 5, "local": 7, "remote": 0}
     assert tally.epochs[1] == Cost(bytes_ram=5, bytes_local=7)
     assert tally.parts == []
+
+
+def test_what_cannot_be_told_of_a_trial_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in its thread, which goes on to look, nor when the trial is over."""
+    monkeypatch.setattr("dlio_bench.harness.run.measured.outlook.EVERY", 0.01)
+    asked: list[int] = []
+
+    class Broken:
+        @property
+        def loss(self) -> float:
+            asked.append(1)
+            raise ZeroDivisionError
+
+    times = SimpleNamespace(log=SimpleNamespace(clock=filled(2, 8)), passes=(), plan=[np.zeros((8, 4))])
+    job = SimpleNamespace(readers={}, batch=4)
+    looking = Outlook(cast("Any", job), cast("Any", Broken()), lambda _: None)
+    looking.start()
+    looking.watch(cast("Any", times))
+    until(lambda: len(asked) > 2)
+    looking.rest()
+    looking.end()

@@ -54,8 +54,11 @@ def test_a_defect_is_named_but_shows_no_traceback(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("number", "where"), [(77, "process 77 on n01"), (0, "on n01")])
 def test_a_killed_rank_is_named(tmp_path: Path, number: int, where: str) -> None:
     said = f"mpirun noticed that process rank 3 with PID {number} on node n01 exited on signal 9 (Killed)."
-    with pytest.raises(EnvironmentFailure, match=rf"Rank 3 \({where}\) was ended by SIGKILL"):
-        launch(script(f"import sys; sys.stderr.write({said!r}); raise SystemExit(137)"), os.environ, tmp_path, print)
+    dies = script(f"import sys; sys.stderr.write({said!r}); raise SystemExit(137)")
+    with pytest.raises(EnvironmentFailure, match=rf"Rank 3 \({where}\) was ended by SIGKILL.* fewer ranks need less"):
+        launch([*dies, "dlio_bench.harness.checkpoints.rank"], os.environ, tmp_path, print)
+    with pytest.raises(EnvironmentFailure, match="a smaller --staging"):
+        launch([*dies, "dlio_bench.harness.run.measured.rank"], os.environ, tmp_path, print)
 
 
 def test_other_failures_quote_the_launchers_last_words(tmp_path: Path) -> None:

@@ -81,6 +81,12 @@ def test_the_text_is_a_small_table_that_names_the_ceiling() -> None:
     assert max(map(len, shown.splitlines())) <= 80
 
 
+def test_what_a_file_says_reaches_the_terminal_without_what_it_would_obey() -> None:
+    shown = storage.render(storage.complete(draft() | {"folder": "/data\x1b[2J\r"}))
+    assert all(line.isprintable() for line in shown.split("\n"))
+    assert "/data\N{REPLACEMENT CHARACTER}[2J" in shown
+
+
 def test_several_hosts_have_a_column() -> None:
     reads = [{**row, "hosts": row["ranks"] * 2, "ranks": row["ranks"] * 4} for row in draft()["reads"]]
     metadata = [{**row, "hosts": 2} for row in draft()["metadata"]]

@@ -44,7 +44,7 @@ def test_once_shows_a_run_at_work_as_it_is(tmp_path: Path, capsys: pytest.Captur
     out, err = capsys.readouterr()
     assert "prefetch" in out
     assert " 75 %" in out
-    assert "1 lines" in err
+    assert "1 line of it was passed over" in err
 
 
 def test_lines_come_as_records_do_and_the_last_word_outlives_the_folder(
@@ -85,6 +85,41 @@ def test_a_run_without_a_last_word_ends_the_watch(
     told = capsys.readouterr().err
     assert "No news for" in told
     assert "is gone" in told
+
+
+def test_a_damaged_status_is_called_so_and_silence_counts_from_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
+) -> None:
+    (tmp_path / NAME).write_bytes(b"\xff\x00\n" * 3)
+    assert "3 lines of it were passed over" in refused("watch", str(tmp_path), "--once")
+    assert watch(str(tmp_path), "--silence", "100ms") == 4
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 3
+    assert "waiting for a run" in told[0]
+    assert "is damaged: 3 lines" in told[1]
+    assert "has written nothing for" in told[2]
+    assert "is damaged: 3 lines" in told[2]
+    (tmp_path / NAME).write_bytes(b"\xff")
+    assert "has no whole line" in refused("watch", str(tmp_path), "--once")
+    assert watch(str(tmp_path / "nowhere"), "--silence", "20ms") == 4
+
+
+def test_a_status_that_is_no_file_is_refused_at_once(tmp_path: Path, refused: Callable[..., str]) -> None:
+    os.mkfifo(tmp_path / NAME)
+    for words in ((), ("--once",)):
+        assert f"{tmp_path / NAME} is not a regular file" in refused("watch", str(tmp_path), *words)
+    (tmp_path / NAME).unlink()
+    (tmp_path / NAME).mkdir()
+    assert f"{tmp_path / NAME} is not a regular file" in refused("watch", str(tmp_path))
+
+
+def test_a_run_that_failed_does_not_pass_whatever_its_status_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for phase, status in (("failed", 0), ("failed", None), ("done", None)):
+        append(tmp_path, record(phase, exit_status=status))
+        assert watch(str(tmp_path)) == watch(str(tmp_path), "--once") == 4
+        assert "(pass)" not in capsys.readouterr().out
 
 
 def test_what_is_no_run_is_said_with_what_to_name(tmp_path: Path, refused: Callable[..., str]) -> None:

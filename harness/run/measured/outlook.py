@@ -151,6 +151,10 @@ class Outlook:
                     self._tell_if_new({"event": SAMPLE}, None)
 
     def _say(self, watched: Watched) -> None:
+        with suppress(Exception):  # what cannot be told of a trial must not end it, nor the thread
+            self._tell_of(watched)
+
+    def _tell_of(self, watched: Watched) -> None:
         told = seen(watched, time.perf_counter())
         known = {"loss": self._trainer.loss, "bytes": by_source(watched.times.tally.so_far())}
         self._tell_if_new({"event": SAMPLE, **told, **known}, (id(watched), told["share"], told["phase"]))
