@@ -206,10 +206,6 @@ def _simulated(path: Path) -> Iterator[Row]:
     return of_simulation(simulation.load(path), str(path))
 
 
-def _counted(path: Path) -> Iterator[Row]:
-    return of_control_tree(control_tree.load(path), str(path))
-
-
 class _AnotherKindError(Exception):
     """Why a file that is whole is not compared."""
 
