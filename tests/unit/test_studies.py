@@ -309,13 +309,13 @@ def test_accesses_and_control_trees_are_rows_with_their_figures(tmp_path: files.
     words = ["simulate", "--scenario", "S1", "--epochs", "8", "--policy", "lower-bound", "--accesses", "0.5", "--json"]
     assert main([*words, "--out", str(tmp_path / "accesses")]) == 0
     told = json.loads(capsys.readouterr().out)["accesses"]
-    (row,) = matching(work.rows_in(tmp_path), {"delta": 0.5, "epochs": 8, "scenario": "S1"})
+    (row,) = matching(work.rows_in(tmp_path)[0], {"delta": 0.5, "epochs": 8, "scenario": "S1"})
     assert row.figures["often"] == [told["often"]]
     assert row.figures["expected_often"] == [told["expected_often"]]
 
     assert main(["simulate", "--control-tree", "9", "--radix", "0,2,3", "--out", str(tmp_path / "tree")]) == 0
     assert "control-tree.json" in capsys.readouterr().out
-    rows = {row.attributes["radix"]: row for row in work.rows_in(tmp_path / "tree")}
+    rows = {row.attributes["radix"]: row for row in work.rows_in(tmp_path / "tree")[0]}
     assert {radix: row.figures["root_in"].tolist() for radix, row in rows.items()} == {0: [8], 2: [2], 3: [3]}
     assert matching(list(rows.values()), {"ranks": 9, "shape": "tree"}) == [rows[2], rows[3]]
     path = tmp_path / "tree" / control_tree.NAME
