@@ -187,8 +187,7 @@ def rows_in(folder: Path) -> tuple[list[Row], list[Skipped]]:
     """The rows of all documents in a folder and below it, and the files that hold none."""
     rows: list[Row] = []
     skipped: list[Skipped] = []
-    kinds = ((simulation.NAME, _simulated), (control_tree.NAME, _counted), (result.RESULT_NAME, _measured))
-    for name, of_file in kinds:
+    for name, of_file in ((simulation.NAME, _simulated), (control_tree.NAME, _tree), (result.RESULT_NAME, _measured)):
         for path in sorted({path.resolve() for path in folder.rglob(name)}):
             try:
                 rows += of_file(path)
@@ -199,12 +198,12 @@ def rows_in(folder: Path) -> tuple[list[Row], list[Skipped]]:
     return rows, skipped
 
 
+def _tree(path: Path) -> Iterator[Row]:
+    yield from of_control_tree(control_tree.load(path), str(path))
+
+
 def _simulated(path: Path) -> Iterator[Row]:
     return of_simulation(simulation.load(path), str(path))
-
-
-def _counted(path: Path) -> Iterator[Row]:
-    return of_control_tree(control_tree.load(path), str(path))
 
 
 class _AnotherKindError(Exception):
