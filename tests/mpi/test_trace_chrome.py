@@ -67,7 +67,8 @@ def all_spans_of_all_ranks_are_in_one_trace_that_follows_the_format(folder: Path
 
 def chromium_finds_the_same_threads_and_spans(content: bytes) -> None:
     trace = checked(content)
-    with tempfile.TemporaryDirectory() as profile, Browser(Path(profile)) as browser:
+    # a process of the browser may still write into its profile
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile, Browser(Path(profile)) as browser:
         browser.ask("Page.navigate", url=DEVTOOLS)
         browser.run(LOADED)
         known = browser.run(READ.format(text=json.dumps(content.decode())))

@@ -13,6 +13,7 @@ from dlio_bench.harness.cli import main, parser
 from dlio_bench.harness.run import arguments
 from dlio_bench.harness.run.asked.options import Options as RunOptions
 from dlio_bench.harness.run.asked.request import look_up
+from dlio_bench.harness.streams import adios
 from dlio_bench.harness.studies import files, work
 from dlio_bench.reports import control_tree, reproduce, reproduce_html, reproduce_text
 from dlio_bench.reports.reproduce_rows import Row, is_exact, matching, of_result
@@ -72,7 +73,10 @@ def test_the_criterion_of_each_claim_can_hold_and_can_fail(name: str, number: in
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_the_file_of_each_study_holds_commands_that_are_known_and_sources(name: str) -> None:
+def test_the_file_of_each_study_holds_commands_that_are_known_and_sources(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adios, "require", lambda: None)  # which need not be here
     study = STUDIES[name]
     assert study.untestable or {"laptop"} <= set(study.size)
     for claim in study.claim:
