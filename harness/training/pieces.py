@@ -57,8 +57,13 @@ class PieceInference(Inference):
         del batches
         evaluate: Any = self._evaluate  # a tf.function
         pieces = tensorflow().TensorSpec((None, self._piece.words), "float32")
+
+        def of_pieces(lent: Sequence[Any]) -> Any:
+            """With all arguments that are wanted: one left out, with a default, would be asked of each call."""
+            return evaluate(lent)
+
         with memory_errors(self._model):
-            self._evaluate = evaluate.get_concrete_function((pieces,))
+            self._evaluate = tensorflow().function(of_pieces, autograph=False).get_concrete_function((pieces,))
             self._through(np.zeros((1, self._piece.words), np.float32))
 
     def begin(self, reader: str, trial: int, seed: int) -> None:
