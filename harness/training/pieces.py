@@ -1,7 +1,7 @@
 """Inference on pieces of samples: those that count are gathered over samples, and go through the network together."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
