@@ -164,7 +164,9 @@ def test_whoever_is_killed_at_whatever_moment_nothing_hangs_and_nothing_is_left(
         assert not [path for path in shared if path.exists()]
         if number is not None:
             assert process.returncode == 4, out + err
-            assert f"rank {number} " in complaint(err).lower()
+            told = complaint(err).lower()
+            # a rank that dies while it connects to mpirun has no name there yet, but its signal is told
+            assert f"rank {number} " in told or "mpirun ended with status 137" in told
             assert not list(tmp_path.rglob("*.sst"))
     left = [path for path in tmp_path.iterdir() if not path.name.startswith("out-")]
     if victim == "command":  # nobody is there to remove its folders, which are empty
