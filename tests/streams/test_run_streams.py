@@ -166,7 +166,7 @@ def test_whoever_is_killed_at_whatever_moment_nothing_hangs_and_nothing_is_left(
             assert process.returncode == 4, out + err
             told = complaint(err).lower()
             # A rank that dies while it connects to mpirun has no name there yet, but its signal is told. A trainer that
-            # opens the stream of a dead producer may tell that first, with the stream's name: session, producer, reader.
+            # opens the stream of a dead producer may tell that first, by its name: session, producer, reader.
             told_as = (f"rank {number} ", "mpirun ended with status 137", "could not open or use the stream 0-")
             assert any(words in told for words in told_as), told
             assert not list(tmp_path.rglob("*.sst"))
