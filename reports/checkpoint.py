@@ -1,17 +1,13 @@
 """What `dlio-bench checkpoint` measured, as a document: sets written, read back and compared. Pure functions."""
 
-import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from dlio_bench.errors import DataError
-from dlio_bench.reports import checkpoint_marks, checkpoint_metrics
+from dlio_bench.reports import checkpoint_marks, checkpoint_metrics, result_file
 from dlio_bench.reports.checkpoint_types import SCHEMA, Document, checks
-from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.formatting import plural
-from dlio_bench.reports.result import FIX, RESULT_NAME, digest
-from dlio_bench.reports.typed import convert, load_json, require_schema, to_json
+from dlio_bench.reports.result import digest
+from dlio_bench.reports.typed import convert, to_json
 
 
 def complete(document: Document) -> Document:
@@ -28,41 +24,19 @@ def complete(document: Document) -> Document:
     return convert(content | {"digest": digest(content)}, Document)
 
 
-def save(document: Document, folder: Path) -> Path:
-    """Write it as RESULT_NAME into the folder, whole or not at all; its path. EnvironmentFailure."""
-    path = folder / RESULT_NAME
-    write_whole(path, (json.dumps(to_json(document), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
-    return path
-
-
 def is_checkpoint(path: Path) -> bool:
     """Whether a file, or the result file of a folder, is the result of checkpoints."""
-    file = path / RESULT_NAME if path.is_dir() else path
-    try:
-        head = json.loads(file.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return False  # whoever loads it as another result says why
-    return isinstance(head, dict) and head.get("schema") == SCHEMA
-
-
-def apart(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """The paths of results of checkpoints, and those of other results."""
-    ours = [path for path in paths if is_checkpoint(path)]
-    return ours, [path for path in paths if path not in ours]
+    return result_file.is_of(SCHEMA, path)
 
 
 def load(path: Path) -> Document:
     """The document of a folder or file. UsageError, EnvironmentFailure; DataError where it is not whole or altered."""
-    file = path / RESULT_NAME if path.is_dir() else path
-    content: Any = load_json(file, FIX)
-    require_schema(content, [SCHEMA], str(file), FIX)
-    if content.get("digest") != digest(content):
-        raise DataError(f"'{file}' was altered after it was written: its digest does not match. Use the original file.")
+    content = result_file.content(SCHEMA, path)
     try:
         document = convert(content, Document)
         _require(document)
     except ValueError as error:
-        raise DataError(f"'{file}' does not follow {SCHEMA}: {error}. Measure again.") from error
+        raise DataError(f"'{result_file.place(path)}' does not follow {SCHEMA}: {error}. Measure again.") from error
     return document
 
 

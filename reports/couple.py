@@ -1,6 +1,5 @@
 """A coupled workflow, as a document: both sides alone, side by side, and coupled in every way. Pure functions."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,15 +8,14 @@ import numpy as np
 from msgspec import Meta, Struct
 
 from dlio_bench.errors import DataError
-from dlio_bench.reports import intervals
+from dlio_bench.reports import intervals, result_file
 from dlio_bench.reports.environment import EmulatedPfs, Host
-from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.marks import TINY
 from dlio_bench.reports.meetings import Floats
-from dlio_bench.reports.result import FIX, RESULT_NAME, digest
+from dlio_bench.reports.result import digest
 from dlio_bench.reports.storage import MOST_SPREAD, NOISY
-from dlio_bench.reports.typed import Amount, Count, Some, convert, load_json, require_schema, to_json
+from dlio_bench.reports.typed import Amount, Count, Some, convert, to_json
 
 SCHEMA = "dlio-bench/couple/1"
 SOLVER_ALONE, TWINS_ALONE, BESIDE = REFERENCES = ("solver alone", "twins alone", "side by side")
@@ -140,21 +138,9 @@ def complete(document: Document) -> Document:
     return convert(content | {"digest": digest(content)}, Document)
 
 
-def save(document: Document, folder: Path) -> Path:
-    """Write it as RESULT_NAME into the folder, whole or not at all; its path. EnvironmentFailure."""
-    path = folder / RESULT_NAME
-    write_whole(path, (json.dumps(to_json(document), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
-    return path
-
-
 def is_couple(path: Path) -> bool:
     """Whether a path is the result of a coupled workflow, or its folder."""
-    file = path / RESULT_NAME if path.is_dir() else path
-    try:
-        head = json.loads(file.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return False  # whoever loads it as another result says why
-    return isinstance(head, dict) and head.get("schema") == SCHEMA
+    return result_file.is_of(SCHEMA, path)
 
 
 def apart(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
@@ -165,16 +151,12 @@ def apart(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
 
 def load(path: Path) -> Document:
     """The document of a folder or file. UsageError, EnvironmentFailure; DataError where it is not whole or altered."""
-    file = path / RESULT_NAME if path.is_dir() else path
-    content = load_json(file, FIX)
-    require_schema(content, [SCHEMA], str(file), FIX)
-    if content.get("digest") != digest(content):
-        raise DataError(f"'{file}' was altered after it was written: its digest does not match. Use the original file.")
+    content = result_file.content(SCHEMA, path)
     try:
         document = convert(content, Document)
         _check(document)
     except ValueError as error:
-        raise DataError(f"'{file}' does not follow {SCHEMA}: {error}. Couple again.") from error
+        raise DataError(f"'{result_file.place(path)}' does not follow {SCHEMA}: {error}. Couple again.") from error
     return document
 
 

@@ -36,7 +36,7 @@ from dlio_bench.harness.machine.mounts import existing
 from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.refusals import require_at_least, unknown
 from dlio_bench.reports import checkpoint as report
-from dlio_bench.reports import checkpoint_html, checkpoint_text, judge
+from dlio_bench.reports import checkpoint_html, checkpoint_text, judge, result_file
 from dlio_bench.reports.checkpoint_types import SCHEMA, Document
 from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.marks import INTERRUPTED
@@ -106,7 +106,7 @@ def checkpoint(options: Options) -> int:
 def _save(measured: Document, folder: Path) -> Document:
     """The result in the folder, with its page."""
     document = report.complete(measured)
-    report.save(document, folder)
+    result_file.save(document, folder)
     checkpoint_html.write(document, folder / checkpoint_html.NAME)
     return document
 

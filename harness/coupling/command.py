@@ -34,7 +34,7 @@ from dlio_bench.harness.streams import adios
 from dlio_bench.harness.training.libraries import require_libraries
 from dlio_bench.refusals import require_at_least, unknown
 from dlio_bench.reports import couple as report
-from dlio_bench.reports import couple_html, couple_text, judge
+from dlio_bench.reports import couple_html, couple_text, judge, result_file
 from dlio_bench.reports.environment import EmulatedPfs
 from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.marks import EMULATED_PFS, TINY
@@ -91,7 +91,7 @@ def couple(options: Options) -> int:
             measured = _measure(placed, folder, progress)
         progress.done()
         document = report.complete(_document(options, job, measured))
-        report.save(document, folder)
+        result_file.save(document, folder)
         couple_html.write(document, folder / couple_html.NAME)
     print(json.dumps(to_json(document)) if options.json else f"{couple_text.render(document)}\n  results  {folder}")
     return judge.PASS

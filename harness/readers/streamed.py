@@ -6,6 +6,7 @@ the plan and its ids, which are compared with the plan of this rank; on demand, 
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -145,7 +146,7 @@ class Streamed:
         return joined
 
 
-class _Receiving:
+class _Receiving(ABC):
     """A thread that takes steps of streams into free slots. `run` is what it does; `stop` ends it, early too."""
 
     def __init__(self, crew: Crew, streams: Sequence[adios.Reader], slots: Sequence[Bytes]) -> None:
@@ -174,16 +175,16 @@ class _Receiving:
         self.crew.world.barrier()
         self._thread.start()
 
+    @abstractmethod
     def run(self) -> None:
         """What the thread does."""
-        raise NotImplementedError
 
-    def wake(self) -> None:
+    def wake(self) -> None:  # noqa: B027 - one that waits for `free` alone is woken by it
         """Have the thread look whether it is stopped."""
 
+    @abstractmethod
     def fail(self) -> None:
         """Have the trainer look whether the thread has failed."""
-        raise NotImplementedError
 
     def ready(self, queue: "SimpleQueue[T | None]") -> T:
         """What the thread has made ready. What the thread failed with."""

@@ -14,7 +14,7 @@ import pytest
 from dlio_bench.errors import DataError
 from dlio_bench.harness.checkpoints.rank import Rank
 from dlio_bench.harness.cli import main
-from dlio_bench.reports import checkpoint, checkpoint_html, checkpoint_text
+from dlio_bench.reports import checkpoint, checkpoint_html, checkpoint_text, result_file
 from dlio_bench.reports.checkpoint_metrics import CHECKPOINT_METRICS, metrics
 from dlio_bench.reports.checkpoint_types import Document
 from dlio_bench.reports.typed import convert, to_json
@@ -83,7 +83,7 @@ def test_what_does_not_hold_makes_it_invalid(change: Callable[[dict[str, Any]], 
     assert document.class_ == "INVALID"
     assert [check.name for check in document.checks if not check.ok] == [failing]
     assert "FAILED" in checkpoint_text.render(document)
-    checkpoint.save(document, tmp_path)
+    result_file.save(document, tmp_path)
     status, judgement = judged(tmp_path, '[hepcnn.sharded."1x1"]\ncheckpoint_fsyncs = { at_most = 99 }\n', capsys)
     assert status == (5 if failing == "content" else 3)
     assert [reason["rule"] for reason in judgement["results"][0]["reasons"]] == [failing]
@@ -92,7 +92,7 @@ def test_what_does_not_hold_makes_it_invalid(change: Callable[[dict[str, Any]], 
 def test_limits_judge_checkpoints_beside_other_readers_and_layouts(
     result: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    checkpoint.save(altered(result, lambda _: None), tmp_path)
+    result_file.save(altered(result, lambda _: None), tmp_path)
     held = '[hepcnn.sharded."1x1"]\ncheckpoint_write_bandwidth = { at_least = "1 B/s" }\nspread = { at_most = "999 %" }'
     status, judgement = judged(tmp_path, held, capsys)
     assert (status, judgement["verdict"], judgement["results"][0]["workload"]) == (0, "pass", "hepcnn")
@@ -142,7 +142,7 @@ def test_show_and_report_tell_it_again_and_trust_no_text(
 ) -> None:
     hostile = "<script>alert(1)</script>\x1b[2J"
     document = altered(result, lambda c: (c["model"].update(title=hostile), c.update(folder=hostile)))
-    checkpoint.save(document, tmp_path)
+    result_file.save(document, tmp_path)
     capsys.readouterr()
     assert main(["show", str(tmp_path), "--verbose"]) == 0
     shown = capsys.readouterr().out
@@ -195,7 +195,7 @@ def test_compare_tells_what_changed_of_equal_work_alone(
 
         folder = tmp_path / str(seconds)
         folder.mkdir()
-        return str(checkpoint.save(altered(result, change), folder))
+        return str(result_file.save(altered(result, change), folder))
 
     old, new = taking(1.0), taking(4.0)
     capsys.readouterr()
@@ -208,7 +208,7 @@ def test_compare_tells_what_changed_of_equal_work_alone(
     assert main(["compare", old, new, "--fail-if", "checkpoint_write_mean_rate<-1%"]) == 1
     assert main(["compare", old, new, "--fail-if", "au<-1%"]) == 2
     (tmp_path / "other").mkdir()
-    other = str(checkpoint.save(altered(result, lambda c: c.update(fsync=False)), tmp_path / "other"))
+    other = str(result_file.save(altered(result, lambda c: c.update(fsync=False)), tmp_path / "other"))
     assert main(["compare", old, other]) == 2
     assert "fsync (True and False)" in capsys.readouterr().err
     assert main(["compare", old, other, "--unequal"]) == 0

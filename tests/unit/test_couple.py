@@ -18,7 +18,7 @@ from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.coupling.rank import turned
 from dlio_bench.harness.coupling.ways.files import HEAD, FileInlet, FileOutlet, output
-from dlio_bench.reports import couple, couple_html, couple_text
+from dlio_bench.reports import couple, couple_html, couple_text, result_file
 from dlio_bench.reports.couple import BESIDE, SOLVER, TWINS, WORKFLOW, Document
 from dlio_bench.reports.typed import convert, to_json
 from dlio_bench.wrapping import WIDTH
@@ -286,7 +286,7 @@ def test_the_answer_fits_a_screen_and_says_where_the_rest_is() -> None:
 
 def test_a_document_is_shown_again_and_a_damaged_one_is_refused(tmp_path: Path, capsys: Any) -> None:
     made = document()
-    path = couple.save(made, tmp_path / "kept")
+    path = result_file.save(made, tmp_path / "kept")
     assert main(["show", str(path.parent)]) == 0
     assert capsys.readouterr().out == couple_text.render(made)
     assert main(["show", str(path.parent), "--verbose"]) == 0
