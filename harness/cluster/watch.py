@@ -49,7 +49,8 @@ class Watch:
         idle = {rank: pulse["idle"] + now - self._heard[rank] for rank, pulse in self._pulses.items()}
         still = [rank for rank, seconds in idle.items() if seconds > limit and not self._pulses[rank]["waiting"]]
         # a rank that stands still tells so; of one that has begun to be silent nothing is known yet
-        still = [rank for rank in still if quiet.get(rank, 0.0) <= limit / 2]
+        silence_begun = {rank for rank, seconds in quiet.items() if seconds > limit / 2}
+        still = [rank for rank in still if rank not in silence_begun]
         if silent:
             return f"{self._named(silent)} gave no sign of life {took}: stopped, or cut off. {hint}"
         if still:
@@ -57,7 +58,7 @@ class Watch:
                 f"{self._named(still)} stood still {took}, reading and computing nothing: storage may not "
                 f"answer. {hint}"
             )
-        if min(idle.values()) > limit:
+        if min(idle.values()) > limit and not silence_begun:
             return f"{self._absent()} did not come, and the {len(idle)} ranks that did have waited {took}. {hint}"
         return None
 
