@@ -29,7 +29,7 @@ MOST_LINE = 1 << 16  # bytes of a line; a longer one is foreign
 
 @dataclass(frozen=True)
 class Read:
-    """Whole lines of the file: their records, the offset behind them, and how many are no record."""
+    """Whole lines of the file: their records, the offset behind them, and how many others are not empty."""
 
     records: list[dict[str, Any]] = field(default_factory=list)
     offset: int = 0
@@ -106,7 +106,7 @@ def read_open(file: int, offset: int = 0) -> Read:
             parsed = _parsed(line)
             if parsed is not None:
                 records.append(parsed)
-            damaged += parsed is None
+            damaged += parsed is None and line != b"\n"  # it ended a line that another writer had not finished
     return Read(records, offset, damaged)
 
 

@@ -49,7 +49,7 @@ def test_a_run_that_goes_on_behind_a_cut_line_loses_no_record(tmp_path: Path) ->
 
 GOOD = record("timed")
 FOREIGN = [
-    b"not json", b"", b"[]", b"7", b"\xff\xfe", b'{"schema": 1}', b"[" * 40_000, b'{"a":' * 9000,
+    b"not json", b"[]", b"7", b"\xff\xfe", b'{"schema": 1}', b"[" * 40_000, b'{"a":' * 9000,
     b"x" * (status.MOST_LINE * 2 + 5),
     *(json.dumps(GOOD | wrong).encode() for wrong in (
         {"schema": 2}, {"schema": True}, {"phase": "later"}, {"phase": ["timed"]}, {"progress": 1.5}, {"reader": 3},
@@ -79,6 +79,13 @@ def test_a_record_has_the_known_fields_alone(tmp_path: Path) -> None:
         record("timed", later=1)
     with pytest.raises(ValueError, match="loss"):
         record("timed", loss=float("nan"))
+
+
+def test_an_empty_line_is_no_damage(tmp_path: Path) -> None:
+    """The size of a file may show a part of another writer's line, which `append` then ends."""
+    (tmp_path / NAME).write_text(f"{json.dumps(GOOD)}\n\n{json.dumps(GOOD)}\n")
+    read = read_from(tmp_path)
+    assert (len(read.records), read.damaged, read.offset) == (2, 0, (tmp_path / NAME).stat().st_size)
 
 
 def test_several_writers_leave_whole_lines(tmp_path: Path) -> None:

@@ -201,9 +201,14 @@ def test_a_dead_peer_is_done_without_and_counted(
 
     monkeypatch.setattr(placed, "Serving", Mortal)
 
+    together = threading.Barrier(4)  # no rank is through with the plan before rank 1 serves no more
+
     def at(comm: Comm, step: int) -> None:
-        if comm.rank == 1 and step == dataset.samples // (4 * BATCH):  # the second epoch begins
-            served["rank-1"].close()
+        if step == dataset.samples // (4 * BATCH):  # the second epoch begins
+            together.wait(30)
+            if comm.rank == 1:
+                served["rank-1"].close()
+            together.wait(30)
 
     costs = deliver(policy, dataset, tiers_of(size_of(dataset)), at=at)
     assert total(costs, "remote_misses") > 0
