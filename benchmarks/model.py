@@ -13,12 +13,13 @@ A step on one rank, with `model` and `sample = model.sample(dataset)`:
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dlio_bench.batches import Ids
 from dlio_bench.datagen.dataset import Dataset
@@ -32,8 +33,7 @@ Counts = npt.NDArray[np.float64]
 Tensor = Any  # TensorFlow has no complete types
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(Struct, frozen=True):
     """One array of a delivered sample, by name; numbers of four bytes."""
 
     name: str
@@ -46,8 +46,7 @@ class Part:
         return math.prod(self.shape)
 
 
-@dataclass(frozen=True)
-class Fields:
+class Fields(Struct, frozen=True):
     """What a network is trained by: inputs [n, ...] with the channels last, labels [n, ...], weights or None."""
 
     inputs: Tensor
@@ -55,8 +54,7 @@ class Fields:
     weights: Tensor | None = None
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """The delivered form of a dataset's samples, that of its workload's Decode, and what becomes of it.
 
     parts: in the order in which they are delivered. shape: of one sample's inputs, [rows, ..., channels].
@@ -71,8 +69,7 @@ class Sample:
 Pieces = Mapping[int, npt.NDArray[np.float32]]  # sample -> value of each of its pieces, float32 [pieces]
 
 
-@dataclass(frozen=True)
-class Cutting:
+class Cutting(Struct, frozen=True):
     """A network that predicts pieces of samples, and not samples. A sample is delivered as int32 [pieces] flags, then
     its pieces; those whose flag is 0 are left out.
 
@@ -89,8 +86,7 @@ class Cutting:
     agree: Callable[[Pieces, Pieces], dict[str, float]]
 
 
-@dataclass(frozen=True)
-class Update:
+class Update(Struct, frozen=True):
     """A part of a step: it updates some variables, with an optimiser and an exchange of gradients of its own.
 
     variables(network) -> those that it updates. loss(network, fields, keys) -> scalar, in training.
@@ -100,8 +96,7 @@ class Update:
     loss: Callable[[Any, Fields, Tensor], Tensor]
 
 
-@dataclass(frozen=True)
-class Making:
+class Making(Struct, frozen=True):
     """A network whose outputs are samples like those that it learns from, drawn from the keys; the fields' labels are
     the samples themselves.
 
@@ -117,8 +112,7 @@ class Making:
     picture: Callable[[npt.NDArray[np.float32], npt.NDArray[np.float32]], bytes]
 
 
-@dataclass(frozen=True)
-class Course:
+class Course(Struct, frozen=True):
     """What schedules go by: steps of an epoch, and samples of a step over all ranks."""
 
     steps_per_epoch: int
@@ -129,8 +123,7 @@ class Course:
         return step // self.steps_per_epoch
 
 
-@dataclass(frozen=True)
-class Model:
+class Model(Struct, frozen=True):
     """One published network with its loss, optimiser, schedule and measure of success.
 
     variants: those of the dataset that it takes. published_shape: of one sample's inputs, for which it has

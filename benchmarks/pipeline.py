@@ -2,18 +2,17 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from msgspec import Struct
 
 from dlio_bench.batches import Batch, Bytes, Ids
 from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
 
 
-@dataclass(frozen=True)
-class Decode:
+class Decode(Struct, frozen=True):
     """What an application makes of a sample before its network sees it: a pure function of the id and the fields.
 
     fields: of the dataset, in the order `apply` gets them. sample_bytes: what it delivers, alike for every sample.
@@ -74,8 +73,7 @@ class Pipeline(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Upstream:
+class Upstream(Struct, frozen=True):
     """The published input pipeline of a workload.
 
     order: its own, by name; orders: all that fit it. exactly_once, order_known: as in the table of policies.

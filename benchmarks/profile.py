@@ -2,8 +2,9 @@
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from dlio_bench.errors import UsageError
 
@@ -12,8 +13,7 @@ GIVEN = "given"  # by the user, as a time: never in a file
 DEFAULT_DEVICE = "v100"
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Struct, frozen=True):
     """A training step of `batch` samples (0: of any number): seconds of compute, the median where it was measured.
 
     spread: seconds between which half of the `steps` timed steps lie. forward_seconds: of the batch in a
@@ -27,8 +27,7 @@ class Row:
     forward_seconds: float | None = None
 
 
-@dataclass(frozen=True)
-class Profile:
+class Profile(Struct, frozen=True):
     """Step times of one network on one device, ascending batches.
 
     `kind` is MEASURED, PUBLISHED, DERIVED (a quotient of published figures), ESTIMATE (ours, from operation counts;

@@ -26,11 +26,13 @@ Those with published figures come with the package, in the `profiles` folder of 
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from dlio_bench import documents
 from dlio_bench.benchmarks.profile import DEFAULT_DEVICE, DERIVED, ESTIMATE, MEASURED, PUBLISHED, Profile, Row
@@ -128,8 +130,7 @@ def to_tables(profile: Profile) -> dict[str, Any]:
     return {"profile": _known(head), "rows": rows} | ({"by": dict(profile.by)} if profile.by else {})
 
 
-@dataclass(frozen=True)
-class _Reader:
+class _Reader(Struct, frozen=True):
     name: str
 
     def fault(self, setting: str, fix: str) -> UsageError:

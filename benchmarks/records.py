@@ -1,10 +1,10 @@
 """Records of a plan as tf.data reads them: which files and which parts of them, and what that asks for."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from dlio_bench.batches import Ids
 from dlio_bench.benchmarks import tensors
@@ -14,8 +14,7 @@ from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.formats.tfrecord import HEAD, TAIL
 
 
-@dataclass(frozen=True, eq=False)
-class Runs:
+class Runs(Struct, frozen=True, eq=False):
     """Parts of files, int64 [parts] each: `counts` records of file `files`, behind its first `skips`."""
 
     files: Ids

@@ -8,13 +8,13 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from dlio_bench import recorder
 from dlio_bench.batches import Batch, Ids
@@ -101,8 +101,7 @@ def array(tensor: Any) -> npt.NDArray[Any]:
     return np.asarray(memoryview(tensor))
 
 
-@dataclass
-class Stretch:
+class Stretch(Struct):
     """Neighbouring batches of a plan that one dataset can cut: all of one size, the last at most that.
 
     steps: the number of each batch within its epoch.

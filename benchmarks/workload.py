@@ -1,7 +1,9 @@
 """One application: its dataset layouts, the view its readers deliver, its batch."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dlio_bench.benchmarks.model import Model
 from dlio_bench.benchmarks.pipeline import Decode, Upstream
@@ -11,8 +13,7 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import Layout
 
 
-@dataclass(frozen=True)
-class Validation:
+class Validation(Struct, frozen=True):
     """How the application goes through its validation split while it trains.
 
     every: epochs of training from one pass to the next. forwards: times that each batch goes forward through the
@@ -25,8 +26,7 @@ class Validation:
     source: str
 
 
-@dataclass(frozen=True)
-class Expected:
+class Expected(Struct, frozen=True):
     """What `bench-readers` reads of a workload, and expects.
 
     variant: None: the default one. of_raw: least rate of `prefetch` over that of preadv of the same bytes.
@@ -43,8 +43,7 @@ FORWARD_SHARE = 1 / 3
 the layer's input, each at the cost of the forward pass (operation counts, as in `hepcnnb.operations`). An estimate."""
 
 
-@dataclass(frozen=True)
-class Workload:
+class Workload(Struct, frozen=True):
     """`variants` maps a name to (tiny, fill) -> Layout; `view` names the fields that compared readers deliver.
 
     `fill` is PHYSICAL or RANDOM of datagen.layout. `decode`, `upstream` and `validation`: None where there is none.

@@ -8,12 +8,12 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from zipfile import BadZipFile
 
 import numpy as np
+from msgspec import Struct
 
 from dlio_bench.atomic_files import part_of, write_whole
 from dlio_bench.datagen.dataset import Dataset
@@ -29,8 +29,7 @@ _LOOK = 0.2  # seconds
 Waiting = Callable[[int], None]  # told again and again how many files another process has finished
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(Struct, frozen=True):
     """What is finished of a dataset: one small file for each of its files, so that a killed generation can go on."""
 
     folder: Path  # of the dataset

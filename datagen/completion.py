@@ -1,12 +1,12 @@
 """Complete a dataset: write its tables, then its manifest, without which it is none."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 from crc32c import crc32c
+from msgspec.structs import replace
 
 from dlio_bench.atomic_files import sync, write_whole
 from dlio_bench.datagen import extents

@@ -1,12 +1,12 @@
 """A dataset on disk: its manifest, and where each sample lies."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dlio_bench import documents
 from dlio_bench.datagen import extents, objects
@@ -37,16 +37,14 @@ DAMAGED = (
 )
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(Struct, frozen=True):
     """The files and the sample ids of one split: splits lie one behind the other."""
 
     files: range
     samples: range
 
 
-@dataclass(frozen=True, eq=False)
-class Dataset:
+class Dataset(Struct, frozen=True, eq=False):
     """An opened dataset. Arrays are memory-mapped: what is not asked for is not read.
 
     store: the URL of the object store that holds its files; `folder` then has copies of its tables alone.

@@ -7,12 +7,12 @@ bits; here it is built for all positions at once by doubling the window five tim
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 LEAST_CHUNK, MOST_CHUNK = 4096, 8192  # bytes
 MOST_BYTES = 1_000_000_000  # of a dataset that are looked at
@@ -25,8 +25,7 @@ Map = Callable[[Callable[[Piece], "Chunks"], Iterable[Piece]], Iterable["Chunks"
 Chunks = tuple[list[bytes], list[int]]  # digests and lengths
 
 
-@dataclass(frozen=True)
-class Duplicates:
+class Duplicates(Struct, frozen=True):
     """Bytes looked at, and those in chunks that had been seen before."""
 
     bytes: int

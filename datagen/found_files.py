@@ -5,9 +5,9 @@ Where samples lie is taken from the files' own metadata, so that no sample is re
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from dlio_bench.datagen import extents
@@ -86,7 +86,7 @@ def _dataset(folder: Path, paths: Sequence[Path], container: str, fields: tuple[
         generator=None, source="", fields=fields, files=tuple(entries), auxiliary=(), encoding=encoding,
         extents_sha256=sha256(table.tobytes()), checksums_sha256="", fingerprint={},
     )  # fmt: skip
-    digest = sha256(json.dumps(asdict(manifest), sort_keys=True).encode())
+    digest = sha256(json.dumps(msgspec.to_builtins(manifest), sort_keys=True).encode())
     firsts = np.array([entry.first for entry in entries], dtype=np.int64)
     no_checksums = np.broadcast_to(np.uint32(0), (first, len(fields)))
     return Dataset(folder, manifest, digest, firsts, table, no_checksums)

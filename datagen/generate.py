@@ -3,9 +3,10 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+from msgspec import Struct
 
 from dlio_bench.atomic_files import part_of, publish
 from dlio_bench.datagen.claim import Progress, Waiting, claimed, discard, keep_intact, title_of
@@ -33,8 +34,7 @@ Report = Callable[[int, int], None]
 _MARGIN = 1.02  # of the space asked for: mean sizes are means
 
 
-@dataclass(frozen=True)
-class Made:
+class Made(Struct, frozen=True):
     """A dataset that is whole; `written_bytes` and `timing` tell of what had to be written now (None: nothing)."""
 
     dataset: Dataset

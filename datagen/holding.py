@@ -1,7 +1,8 @@
 """Check a manifest against the layout that it names, to find what somebody changed in it."""
 
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import CONTAINERS

@@ -1,12 +1,13 @@
 """A manifest for files that others made: their layout checked, their extents and checksums read from them."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from crc32c import crc32c
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dlio_bench.datagen.completion import complete, manifest_of
 from dlio_bench.datagen.dataset import Dataset, open_dataset
@@ -19,8 +20,7 @@ from dlio_bench.errors import DataError, UsageError
 INDEXED = "indexed"  # stands for the fill: nobody asked for one, the files were there
 
 
-@dataclass(frozen=True)
-class Indexed:
+class Indexed(Struct, frozen=True):
     """One file as it was found: its size, where its samples lie, and why it cannot be served (then without them)."""
 
     name: str

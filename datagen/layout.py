@@ -1,11 +1,12 @@
 """What the bytes of one workload's dataset are: files, samples and the fields inside a sample."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 Extents = npt.NDArray[np.int64]
 Checksums = npt.NDArray[np.uint32]
@@ -15,8 +16,7 @@ FILLS = (PHYSICAL, RANDOM)
 TRAIN, VALIDATION, TEST = "train", "validation", "test"  # names of splits
 
 
-@dataclass(frozen=True)
-class Field:
+class Field(Struct, frozen=True):
     """One stored piece of a sample, contiguous in its file: the finest unit a view can pick.
 
     `shape` is the shape of one sample, in `dtype`; (-1,) where the length differs from sample to sample.
@@ -27,8 +27,7 @@ class Field:
     shape: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class FileSpec:
+class FileSpec(Struct, frozen=True):
     """One file to be: its path inside the dataset folder and the samples [first, first + samples) it holds."""
 
     name: str
@@ -37,8 +36,7 @@ class FileSpec:
     split: str = TRAIN
 
 
-@dataclass(frozen=True)
-class Split:
+class Split(Struct, frozen=True):
     """One part of a dataset that is read for one purpose, in its published size and at any smaller one.
 
     `file_bytes` is the stored size of a file, exact or (ImageNet, GZIP) the mean; `payload_bytes` is what a sample is
@@ -60,8 +58,7 @@ class Split:
         return self.file_bytes / self.samples_per_file
 
 
-@dataclass(frozen=True)
-class Written:
+class Written(Struct, frozen=True):
     """Where the samples of one written file lie, and what they are.
 
     extents: int64 [samples, fields, 3] = offset, stored bytes, delivered bytes. The last two differ only where
@@ -73,8 +70,7 @@ class Written:
     checksums: Checksums
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """The published shape of a dataset; counts are free, the shape of a file is not.
 
     `write(path, spec, seed)` writes one whole file and says where its samples lie; every sample is a pure

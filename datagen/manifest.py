@@ -7,12 +7,14 @@ import os
 import platform
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from dlio_bench import documents
 from dlio_bench.datagen.layout import TEST, TRAIN, VALIDATION, Counts, Field, Layout, per_split
@@ -29,8 +31,7 @@ _FIELD = re.compile(r"[^\[\]\0]+(\[[0-9]{1,9}\])?")  # the name of a HDF5 datase
 _MOST = 1 << 62  # bytes or samples: sums of two stay whole numbers of 64 bits
 
 
-@dataclass(frozen=True)
-class FileEntry:
+class FileEntry(Struct, frozen=True):
     """One file of samples [first, first + samples); `name` is its path inside the dataset folder."""
 
     name: str
@@ -40,8 +41,7 @@ class FileEntry:
     split: str = TRAIN
 
 
-@dataclass(frozen=True)
-class AuxiliaryEntry:
+class AuxiliaryEntry(Struct, frozen=True):
     """One file without samples."""
 
     name: str
@@ -49,8 +49,7 @@ class AuxiliaryEntry:
     crc32c: int
 
 
-@dataclass(frozen=True)
-class Manifest:
+class Manifest(Struct, frozen=True):
     """The content of manifest.json. `spec` is the digest of what was asked for, `fingerprint` of what made it."""
 
     schema: str
@@ -97,7 +96,7 @@ def spec_digest(layout: Layout, counts: Counts, seed: int, generator: int = GENE
 
 def to_json(manifest: Manifest) -> bytes:
     """The bytes of manifest.json; their SHA-256 is the dataset's digest."""
-    return (json.dumps(asdict(manifest), indent=1, sort_keys=True) + "\n").encode()
+    return (json.dumps(msgspec.to_builtins(manifest), indent=1, sort_keys=True) + "\n").encode()
 
 
 def from_json(content: bytes, path: Path) -> Manifest:
@@ -120,7 +119,9 @@ def from_json(content: bytes, path: Path) -> Manifest:
 
 def description_digest(manifest: Manifest) -> str:
     """Digest of what an indexed dataset's manifest says, but for the tables, which have digests of their own."""
-    description = asdict(manifest) | dict.fromkeys(("spec", "encoding", "extents_sha256", "checksums_sha256"), "")
+    description = msgspec.to_builtins(manifest) | dict.fromkeys(
+        ("spec", "encoding", "extents_sha256", "checksums_sha256"), ""
+    )
     return sha256(json.dumps(description, sort_keys=True).encode())
 
 

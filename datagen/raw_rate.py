@@ -2,18 +2,17 @@
 
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 LEAST_SECONDS, LEAST_BYTES = 2.0, 2_000_000_000  # of both halves together, whichever comes first
 MOST_BYTES = 8_000_000_000  # a larger dataset is not written twice for the sake of its own rate
 _BLOCK = 4 << 20
 
 
-@dataclass(frozen=True)
-class Raw:
+class Raw(Struct, frozen=True):
     """Bytes that were written raw, and the seconds it took; files being removed is not in them."""
 
     bytes: int = 0
@@ -29,8 +28,7 @@ class Raw:
         return Raw(self.bytes + more.bytes, self.seconds + more.seconds)
 
 
-@dataclass(frozen=True)
-class Goal:
+class Goal(Struct, frozen=True):
     """When raw writing may stop: `bytes` are written, and `least_bytes` are or `least_seconds` have passed."""
 
     bytes: int

@@ -4,11 +4,11 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from crc32c import crc32c
+from msgspec import Struct
 
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import CONTAINERS
@@ -18,8 +18,7 @@ from dlio_bench.datagen.manifest import GENERATOR, FileEntry, fingerprint
 from dlio_bench.errors import DataError
 
 
-@dataclass(frozen=True)
-class Remake:
+class Remake(Struct, frozen=True):
     """How files are made anew for comparison, in a scratch `folder` on local memory or disk."""
 
     layout: Layout

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
+
+from msgspec import Struct
 
 from dlio_bench.atomic_files import part_of, publish
 from dlio_bench.datagen.claim import Progress
@@ -34,8 +35,7 @@ _FIXES = {
 }
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(Struct, frozen=True):
     """The files `todo`, numbers in `specs`, that are to be written; `bytes` is what they will weigh, about.
 
     `raw` asks for the disk's own rate with files of `file_bytes`, half of it before the files and half after them.
@@ -51,8 +51,7 @@ class Work:
     raw: bool = False
 
 
-@dataclass(frozen=True)
-class Timing:
+class Timing(Struct, frozen=True):
     """Seconds from the start of the first file to the end of the last one, and the raw writes around them."""
 
     processes: int

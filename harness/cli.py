@@ -124,7 +124,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    from dataclasses import asdict
+    from msgspec.structs import asdict
 
     from dlio_bench.harness.doctor import examine, render, worst
     from dlio_bench.harness.ground.folders import cache_folder

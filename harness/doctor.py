@@ -8,9 +8,11 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from importlib.metadata import requires
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dlio_bench.errors import BenchError
 from dlio_bench.harness.cluster import allocation, launch_env, launch_site, launchers, mpi_library
@@ -31,8 +33,7 @@ _TRIAL_BYTES = 4 << 20
 _SCRATCH_BYTES = 64 << 20  # least free space
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One check. ok: True: good; False: something required is missing or broken; None: worth knowing, no harm.
 
     found: what there is, in a sentence. fix: what the user can do, if anything.

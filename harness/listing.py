@@ -1,8 +1,9 @@
 """`dlio-bench list`: the workloads with their data and step times, the readers, the axes, the systems."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from typing import Any
+
+from msgspec.structs import asdict
 
 from dlio_bench.benchmarks.registry import WORKLOADS, find
 from dlio_bench.datagen.layout import RANDOM

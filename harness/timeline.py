@@ -1,9 +1,8 @@
 """Where a rank's time went: one row a step, one column a phase, in seconds of the monotonic clock."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dlio_bench import recorder
 from dlio_bench.reports.metrics import PHASES
@@ -20,8 +19,7 @@ def beyond_last(left: npt.NDArray[np.float64], last: npt.NDArray[np.float64]) ->
     return np.asarray(np.maximum(left - last, 0.0).sum())
 
 
-@dataclass(frozen=True)
-class StepLog:
+class StepLog(Struct, frozen=True):
     """The exclusive phases of a rank's trainer thread in one trial. Each validation pass has another log.
 
     clock: float64 [steps, 7], at the start of a step, and at the end of each phase in the order of PHASES; compute

@@ -4,11 +4,14 @@ Definitions are Darshan's where it has them: `darshan-runtime/lib/darshan-posix.
 repository (github.com/darshan-hpc/darshan).
 """
 
-from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dlio_bench.reports.typed import to_json
 
 # Sizes of accesses, the largest of each bin; 1K is 1,024 bytes. Source: DARSHAN_BUCKET_INC.
 BIN_ENDS = (100, 2**10, 10 * 2**10, 100 * 2**10, 2**20, 4 * 2**20, 10 * 2**20, 100 * 2**20, 2**30)
@@ -28,8 +31,7 @@ Ints = npt.NDArray[np.integer[Any]]
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Accesses:
+class Accesses(Struct, frozen=True):
     """Columns of one length. file: a number, -1: nobody knows which; kind: READ to OTHER; offset, size: bytes; start,
     end: seconds of one clock for each rank.
 
@@ -45,8 +47,7 @@ class Accesses:
     end: Floats
 
 
-@dataclass(frozen=True)
-class Direction:
+class Direction(Struct, frozen=True):
     """All reads, or all writes. Times are summed over threads and ranks.
 
     placed: those whose sizes and offsets are known; sizes: how many of them are in each of BINS. As Darshan counts
@@ -70,8 +71,7 @@ class Direction:
         return self.placed - self.sequential - (self.first or 0)
 
 
-@dataclass(frozen=True)
-class Pattern:
+class Pattern(Struct, frozen=True):
     """What an application did with files. metadata: calls, opens included; bytes_variation, seconds_variation:
     standard deviation over ranks / mean, None where nobody knows; notes: what is not known, a sentence each.
     """
@@ -85,7 +85,7 @@ class Pattern:
     metadata_seconds: float
     bytes_variation: float | None = None
     seconds_variation: float | None = None
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
 
 def pattern(accesses: Accesses, ranks: int | None = None) -> Pattern:
@@ -198,13 +198,13 @@ def noted(of: Pattern, *notes: str) -> Pattern:
 def document(of: Pattern) -> dict[str, Any]:
     """As JSON, with what follows from it."""
     parts = {
-        name: asdict(direction) | {"random": direction.random, "sizes": dict(zip(BINS, direction.sizes, strict=True))}
+        name: to_json(direction) | {"random": direction.random, "sizes": dict(zip(BINS, direction.sizes, strict=True))}
         for name, direction in (("reads", of.reads), ("writes", of.writes))
     }
     return {
         "traffic": traffic(of.reads.bytes, of.writes.bytes),
         "metadata_intensive": is_metadata_intensive(of),
-        **asdict(of),
+        **to_json(of),
         **parts,
         "metadata_share": metadata_share(of),
         "opens_per_read": opens_per_read(of),

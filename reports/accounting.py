@@ -5,8 +5,9 @@ Sources: `plot_scaling_hep_data_results.py` and `plot_scaling_climate_data_resul
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import Struct
 
 from dlio_bench.reports.interval_lists import Interval, length, merged, shared
 from dlio_bench.reports.spans import BEFORE, Span
@@ -19,8 +20,7 @@ HEP_TRAIN_BYTES, HEP_VALID_BYTES, HEP_TRAIN_FILES = 426_897_408 + 2836 * 4, 56_5
 CDB_IMAGE_BYTES = 17_694_752
 
 
-@dataclass(frozen=True)
-class Additive:
+class Additive(Struct, frozen=True):
     """Seconds a node, of one epoch or of all."""
 
     read: float
@@ -98,8 +98,7 @@ def cdb_bandwidth(reads: int, merged_seconds: float) -> float | None:
     return reads * CDB_IMAGE_BYTES / merged_seconds if reads and merged_seconds else None
 
 
-@dataclass(frozen=True)
-class Overlap:
+class Overlap(Struct, frozen=True):
     """Seconds of one component and of another, mean of ranks, and how long both were under way on a rank."""
 
     first: float

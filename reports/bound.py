@@ -6,9 +6,9 @@ contradicts itself the answer is "not determined".
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from dlio_bench.reports import sentences, statistics
 from dlio_bench.reports.formatting import format_share, format_time, plural
@@ -43,8 +43,7 @@ ALL_CACHED = 0.9
 """A dataset this resident before the trial is read from memory, whatever the storage below."""
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """What the rules look at: medians over the measured trials, None where a trial could not measure it.
 
     Shares are parts of one: `stall` of the job, `worst_stall` of the rank that waits longest itself. Seconds of read,

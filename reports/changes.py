@@ -1,12 +1,11 @@
 """Results before and after, pair by pair: which belong together, what changed, and whether limits on changes hold."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.reports import comparison, statistics
@@ -29,8 +28,7 @@ HEADLINE = (
 Key = tuple[str, str, int, int]
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """A result, and each metric's values of its trials, float64 [trials], or None. copies: how often it was named."""
 
     result: Result
@@ -38,8 +36,7 @@ class Measured:
     copies: int = 1
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(Struct, frozen=True):
     """Two results that belong together."""
 
     before: Measured

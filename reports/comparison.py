@@ -1,11 +1,11 @@
 """Readers side by side: how far apart they are, and which axis of the policy made it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise, permutations
 
 import numpy as np
+from msgspec import Struct
 
 from dlio_bench.reports import tables
 from dlio_bench.reports.comparable import comparable, groups, places
@@ -51,8 +51,7 @@ def _elapsed(result: Result) -> list[float]:
     return [trial.elapsed_seconds for trial in result.measured]
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Struct, frozen=True):
     """One reader: elapsed and epoch in seconds, delivered bandwidth in B/s.
 
     ratio: its median elapsed time over that of the first reader. interval: the 95 % interval of that ratio, paired by
@@ -68,8 +67,7 @@ class Row:
     interval: tuple[float, float] | None
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """Readers of one workload at one node count, which `place` names."""
 
     place: str

@@ -1,10 +1,10 @@
 """What the components of a trial took on all threads, and how many bytes they moved."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
+from msgspec import Struct
 
 from dlio_bench.reports import accounting
 from dlio_bench.reports.formatting import NOTHING, format_time
@@ -16,8 +16,7 @@ from dlio_bench.wrapping import printable, wrapped
 LONGEST = 21  # letters of a name
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Struct, frozen=True):
     """One component. spans, bytes: of all ranks. Seconds are those of a rank: its threads are added up.
 
     seconds: mean of ranks; least, most: of the rank with the fewest, and with the most; trainer_seconds: what the

@@ -6,9 +6,9 @@ wait for it in the exchange.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from dlio_bench.reports.meetings import Floats, Steps, phase
 from dlio_bench.reports.metrics import PHASES
@@ -18,8 +18,7 @@ from dlio_bench.reports.types import Plan
 BEFORE_MEETING = PHASES[: PHASES.index("exchange")]
 
 
-@dataclass(frozen=True)
-class CriticalPath:
+class CriticalPath(Struct, frozen=True):
     """Seconds of the job by phase, on the rank that came last to each meeting.
 
     phases: seconds; `exchange` is the least that a rank spent in each, `other` is in no phase. last: of each rank, the

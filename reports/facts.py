@@ -1,10 +1,10 @@
 """Facts about results as text, folded: what all have in common is said once, what differs stands side by side."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from dlio_bench.reports import sentences, tables
 from dlio_bench.reports.environment import Environment
@@ -16,8 +16,7 @@ Facts = dict[str, str]
 OF_EACH = ("host", "clock offset seconds")  # facts that no two hosts share
 
 
-@dataclass(frozen=True)
-class Folded:
+class Folded(Struct, frozen=True):
     """Facts of several owners (hosts, results): name -> value where all agree, name -> {owner: value} elsewhere."""
 
     owners: tuple[str, ...]

@@ -1,17 +1,17 @@
 """The table of what a run's trainers waited for while they waited for input, from its spans (`run --trace tf`)."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from msgspec import structs
+from msgspec import Struct, structs
 
 from dlio_bench.components import Component
 from dlio_bench.reports.component_table import is_derived
 from dlio_bench.reports.formatting import format_share, format_time, plural
 from dlio_bench.reports.input_time import ENCLOSING, NOTHING, THE_STALL, WAIT, Operation, shares, total
 from dlio_bench.reports.timeline import RuntimeTrace, Timeline
+from dlio_bench.reports.typed import to_json
 from dlio_bench.tensorflow_operations import REPORT_BYTES
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable, wrapped
@@ -28,8 +28,7 @@ OF_PYTHON, OF_TENSORFLOW, UNKNOWN = "a Python function", "TensorFlow", "not know
 SPLIT = {"spans": "of our spans inside it, in equal parts", "counters": "of the epoch's counters, in equal parts"}
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Struct, frozen=True):
     """One operation. seconds: of the stalls of all ranks; spans and bytes: of the whole trace.
 
     spans: as recorded: one of TensorFlow's may be several short operations, added up.
@@ -45,8 +44,7 @@ class Row:
     derived: bool
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Struct, frozen=True):
     """The stalls of a step, over all ranks: seconds by operation. They add up to the step's stalls."""
 
     step: int
@@ -54,8 +52,7 @@ class Step:
     seconds: Mapping[str, float]
 
 
-@dataclass(frozen=True)
-class InputTable:
+class InputTable(Struct, frozen=True):
     """What stalls of the traced steps went to. stall: seconds of all ranks, which the rows add up to."""
 
     trial: int
@@ -148,7 +145,7 @@ def _waited_for(name: str, component: Component | None, *, emulated: bool) -> st
 def document(shown: InputTable) -> dict[str, Any]:
     """The table as JSON. Trials count from 1, as in the text."""
     traces = {str(rank): structs.asdict(trace) | {"trial": trace.trial + 1} for rank, trace in shown.traces.items()}
-    return {**asdict(replace(shown, traces={})), "trial": shown.trial + 1, "traces": traces}
+    return {**to_json(structs.replace(shown, traces={})), "trial": shown.trial + 1, "traces": traces}
 
 
 def render(shown: InputTable) -> str:

@@ -9,8 +9,9 @@ else works. Moments in which no thread works go to NOTHING. So the parts of a st
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import Struct
 
 NOTHING = "nothing recorded"
 WAIT = "wait"
@@ -22,8 +23,7 @@ THE_STALL = "records"  # what a trainer says of its own stall
 Interval = tuple[float, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """Something under way in a thread, in seconds of the clock of the stalls."""
 
     thread: int

@@ -5,7 +5,8 @@ needs the trainers' spans alone: how long they waited for data.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dlio_bench.reports import accounting
 from dlio_bench.reports.accounting import ITERATION, READ_FILE, READ_IMAGE
@@ -24,8 +25,7 @@ READING = {"hepcnnb": READ_FILE, "cdb": READ_IMAGE}  # as the study calls it
 ALIKE = 64  # bytes by which a sample of the published size may differ: the study counts 32 of an image's statistics
 
 
-@dataclass(frozen=True)
-class Account:
+class Account(Struct, frozen=True):
     """Seconds of parts by epoch (from 0), the part of I/O first. how: ADDITIVE, MERGED or WAITING."""
 
     how: str
@@ -108,8 +108,7 @@ def waiting(spans: Sequence[Span]) -> Account:
     )
 
 
-@dataclass(frozen=True)
-class Sizes:
+class Sizes(Struct, frozen=True):
     """What the study's formulas take of a dataset: files of training and of validation, their mean bytes in storage,
     and the mean bytes of a delivered sample. tiny: its samples are shrunk.
     """
@@ -121,8 +120,7 @@ class Sizes:
     tiny: bool
 
 
-@dataclass(frozen=True)
-class Bandwidth:
+class Bandwidth(Struct, frozen=True):
     """Bytes a second that a trial read, in several ways. None: not known, or the formula does not hold.
 
     calls: spans of reading. read_bytes: requested of the file system, as the readers counted. node_seconds: seconds of

@@ -1,10 +1,10 @@
 """Class, verdict and exit status: of a result by itself, and of results against limits."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
 from dlio_bench.reports import admission, checkpoint_admission, checkpoint_marks
@@ -158,8 +158,7 @@ def _reasons(results: Sequence[Judged], missing: Sequence[Finding], unreadable: 
         yield f"{_name(judged)} has {places.count(_place(judged))} results: each must hold every limit"
 
 
-@dataclass(frozen=True)
-class _Subject:
+class _Subject(Struct, frozen=True):
     """What is judged. names: those that limits may call its reader, or layout, by. metric: of a name that has a limit.
 
     has: whether it has a metric of that name at all; seconds: of all its timed trials.

@@ -1,6 +1,6 @@
 """What the page shows of a judgement: each limit beside what was found."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from dlio_bench.reports.formatting import NOTHING, interval, number
 from dlio_bench.reports.judgement import Finding, Judgement
@@ -9,8 +9,7 @@ from dlio_bench.reports.metrics import METRICS
 from dlio_bench.reports.types import Metric
 
 
-@dataclass(frozen=True)
-class Limit:
+class Limit(Struct, frozen=True):
     """One limit of one result, in words. outcome: 'holds', 'MISSED', or 'not judged', which `reason` explains."""
 
     outcome: str
@@ -25,8 +24,7 @@ class Limit:
     reason: str
 
 
-@dataclass(frozen=True)
-class Judged:
+class Judged(Struct, frozen=True):
     """A judgement in words. headline: 'EXPLORE, FAIL'; verdict: its last word, for its colour."""
 
     headline: str

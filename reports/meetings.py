@@ -5,11 +5,11 @@ models meet at the end of the trial alone: the job takes what its slowest model 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dlio_bench.reports.metrics import PHASES
 from dlio_bench.reports.types import Plan
@@ -19,8 +19,7 @@ Ints = npt.NDArray[np.int64]
 Steps = Mapping[str, npt.NDArray[Any]]
 
 
-@dataclass(frozen=True, eq=False)
-class Meetings:
+class Meetings(Struct, frozen=True, eq=False):
     """Where ranks meet. number: of the meeting that ends each step, int64 [steps], rising; model: of each rank, int64
     [ranks], or None where all ranks meet."""
 

@@ -1,15 +1,15 @@
 """What was predicted before a run, beside what was measured."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dlio_bench.reports import tables
 from dlio_bench.reports.formatting import NOTHING, format_share
 from dlio_bench.reports.types import Result
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(Struct, frozen=True):
     """One prediction: `epochs` '1' or '2-5', seconds of an epoch. predicted None: not made, for `reason`."""
 
     label: str

@@ -2,12 +2,15 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import fields
 
 from dlio_bench.reports.access_pattern import traffic
 from dlio_bench.reports.access_pattern_text import limits
 from dlio_bench.reports.formatting import NOTHING, format_time
+from dlio_bench.reports.typed import to_json
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable, wrapped
 
@@ -18,8 +21,7 @@ COUNTED = (
 )
 
 
-@dataclass(frozen=True)
-class ProcessIo:
+class ProcessIo(Struct, frozen=True):
     """Lines of /proc/PID/io (proc_pid_io(5)). rchar, wchar: bytes through calls, syscr, syscw of them; read_bytes,
     write_bytes: bytes from and to devices, of which cancelled_write_bytes were never written.
     """
@@ -33,8 +35,7 @@ class ProcessIo:
     cancelled_write_bytes: int
 
 
-@dataclass(frozen=True)
-class Counted:
+class Counted(Struct, frozen=True):
     """A command that has ended. status: its exit status, or minus the number of the signal that ended it; seconds: from
     its start to its end; left: whether descendants outlived it, which are not counted.
     """
@@ -69,7 +70,7 @@ def document(of: Counted) -> dict[str, Any]:
     """As JSON."""
     io = of.io
     return {
-        **asdict(of),
+        **to_json(of),
         "command": list(of.command),
         "traffic": traffic(io.rchar, io.wchar),
         "mean_read_bytes": io.rchar / io.syscr if io.syscr else None,

@@ -1,7 +1,8 @@
 """Published values of a workload beside those of a run; each with its source, as the result itself names them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dlio_bench.reports import tables
 from dlio_bench.reports.formatting import NOTHING, format_time
@@ -10,8 +11,7 @@ from dlio_bench.reports.types import Result
 PUBLISHED = "published"  # in the kind of a step time: 'published', 'derived from published figures'
 
 
-@dataclass(frozen=True)
-class Value:
+class Value(Struct, frozen=True):
     """One published value, in words, what the results have in its place, by their names, and where it is from."""
 
     title: str

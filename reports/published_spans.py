@@ -1,9 +1,9 @@
 """What TimeLogger would have recorded of a run: the spans that the NERSC study has a name for."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from dlio_bench.components import BY_NAME
 from dlio_bench.reports.accounting import ITERATION

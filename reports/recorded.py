@@ -1,10 +1,10 @@
 """The spans beside a result: read, and held against its step times."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from dlio_bench.errors import DataError
 from dlio_bench.reports import timeline
@@ -17,8 +17,7 @@ from dlio_bench.reports.types import Result
 SAME = 1e-5  # seconds: both files hold the same reading of the clock, and float64 is coarse after years without a boot
 
 
-@dataclass(frozen=True)
-class Recorded:
+class Recorded(Struct, frozen=True):
     """What a run recorded besides its steps. problems: a sentence each; damaged: see Timeline.
 
     spans: None if the run recorded none, or if their file is of no use, as that of another run is.

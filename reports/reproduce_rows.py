@@ -4,10 +4,10 @@ A claim of a study is arithmetic on such rows, whatever document they come from.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from dlio_bench.counters import COUNTERS, SECONDS
 from dlio_bench.reports import couple, statistics
@@ -44,8 +44,7 @@ FIGURES_OF = {
 }
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Struct, frozen=True):
     """One result. figures: float64 [trials] by name; wrong: why it is no evidence; sized: whether its times count."""
 
     attributes: Mapping[str, Value]
@@ -53,7 +52,7 @@ class Row:
     file: str = ""
     wrong: str | None = None
     sized: bool = True
-    marks: Sequence[str] = field(default=())
+    marks: Sequence[str] = ()
 
 
 def is_known(command: str, metric: str) -> bool:

@@ -1,7 +1,8 @@
 """What the figures of results share: a row for each result, a colour for each reader, a word across what is void."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dlio_bench.reports import drawing, tables
 from dlio_bench.reports.comparable import groups, places
@@ -15,8 +16,7 @@ TWO_LINES = 38  # px, of a row whose name has two
 UNKNOWN = "-"  # as a number it is none, so that plotly.js draws no bar
 
 
-@dataclass(frozen=True)
-class Rows:
+class Rows(Struct, frozen=True):
     """Where the rows of a figure lie: a row a result, and one for the heading above those of a node count.
 
     places: of the results, from 0 downwards. names: of the results, without node counts where headings say them.

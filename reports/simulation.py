@@ -3,9 +3,10 @@
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from dlio_bench.errors import DataError
 from dlio_bench.reports.files import write_whole
@@ -22,8 +23,7 @@ NAME = "simulation.json"
 FIX = "Name a file written by dlio-bench simulate --out"
 
 
-@dataclass(frozen=True)
-class Map:
+class Map(Struct, frozen=True):
     """One heat map: `cells[y][x]`. Across it the first axis; down it the second, or the policies where there is one."""
 
     title: str

@@ -1,12 +1,11 @@
 """What a process did, and when: the spans of a log."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 BEFORE = -1  # the epoch of what belongs to none
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """One timed action. Times are in seconds of the clock of its host; `epoch` counts from 0, or is `BEFORE`.
 
     `seconds` is its length as it was recorded, which may be more exact than `end - start`.

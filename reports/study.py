@@ -9,16 +9,18 @@ that the calls read, because the study's formula charges the training files of o
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
+
+from msgspec import Struct
+
+from dlio_bench.reports.typed import to_json
 
 REPOSITORY = "NERSC/DL-Parallel-IO @290ed4a"
 LOCAL, GLOBAL = "LOCAL shuffle", "GLOBAL shuffle"
 JULY_27, JULY_13 = "27 July 2018", "13 July 2018"
 
 
-@dataclass(frozen=True)
-class Total:
+class Total(Struct, frozen=True):
     """Seconds of a run on some nodes, in all epochs: a node's mean (HEPCNNB), or merged over ranks (CDB).
 
     shares: per cent as printed, of the parts that have one. gigabytes: read bandwidth as printed, in GB/s; corrected:
@@ -33,8 +35,7 @@ class Total:
     corrected: float | None = None
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(Struct, frozen=True):
     """The totals of one published run by nodes. name: which run; source: its slides."""
 
     workload: str
@@ -43,8 +44,7 @@ class Table:
     totals: tuple[Total, ...]
 
 
-@dataclass(frozen=True)
-class Epochs:
+class Epochs(Struct, frozen=True):
     """Seconds of each epoch, and their share of the epoch in per cent, of a part: (seconds, per cent)."""
 
     nodes: int
@@ -52,8 +52,7 @@ class Epochs:
     parts: Mapping[str, tuple[tuple[float, float], ...]]
 
 
-@dataclass(frozen=True)
-class Variant:
+class Variant(Struct, frozen=True):
     """A variant of CDB on 64 nodes: merged seconds of reading, and the time of each epoch, some in whole seconds."""
 
     name: str
@@ -203,7 +202,7 @@ def document(workload: str) -> dict[str, Any] | None:
         return None
     return {
         "repository": REPOSITORY,
-        "tables": [asdict(table) for table in tables(workload)],
-        "epochs": {"source": EPOCHS_SOURCE, "rows": [asdict(row) for row in epochs(workload)]},
-        "variants": {"source": VARIANTS_SOURCE, "rows": [asdict(row) for row in variants(workload)]},
+        "tables": [to_json(table) for table in tables(workload)],
+        "epochs": {"source": EPOCHS_SOURCE, "rows": [to_json(row) for row in epochs(workload)]},
+        "variants": {"source": VARIANTS_SOURCE, "rows": [to_json(row) for row in variants(workload)]},
     }

@@ -1,7 +1,8 @@
 """The study's published values as rows of the tables of `dlio-bench trace`; none for what it did not publish."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dlio_bench.reports import study
 from dlio_bench.reports.formatting import NOTHING, format_share
@@ -12,8 +13,7 @@ PARTS = {ADDITIVE: ("read", "load", "training", "checkpoint"), MERGED: ("read", 
 STUDY = {ADDITIVE: "hepcnnb", MERGED: "cdb"}  # whose published values an accounting made
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(Struct, frozen=True):
     """A table of texts. rows: (name, cells); published: rows of the study, whose source `notes` name.
 
     instead_of: the name of a table of ours that has the same published rows beside it, where there is one.

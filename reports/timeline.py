@@ -7,7 +7,6 @@ CRC32 of each. (Arrow would bring some 150 MB of dependency for one table.)
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -15,7 +14,8 @@ from typing import Annotated, Any, cast
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
 
 from dlio_bench import components, tensorflow_operations
 from dlio_bench.components import BY_NAME, KINDS, Component
@@ -114,8 +114,7 @@ class About(Struct, frozen=True):
     unfinished: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class Timeline:
+class Timeline(Struct, frozen=True):
     """Spans in columns [spans]; start and end in seconds since rank 0 began its loop in that trial, on rank 0's clock.
 
     track, component: index into tracks and components; epoch: as in plans (`~e` is the validation pass after epoch e),

@@ -12,9 +12,10 @@ prints a tuple, and has these defects, which the reader takes as they are:
 import ast
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+
+from msgspec import Struct
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.reports.formatting import plural
@@ -35,8 +36,7 @@ _RECORD = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Log:
+class Log(Struct, frozen=True):
     """The records of a log, and what is wrong with it: a sentence each."""
 
     spans: Sequence[Span]

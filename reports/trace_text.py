@@ -1,8 +1,9 @@
 """Where the time of a log went, for a terminal: the study's accountings, and what is so besides."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from dlio_bench.reports import accounting
 from dlio_bench.reports.accounting import (
@@ -18,14 +19,14 @@ from dlio_bench.reports.formatting import format_share, format_time, plural
 from dlio_bench.reports.interval_lists import length, merged
 from dlio_bench.reports.spans import Span
 from dlio_bench.reports.timelogger import MOST_NAMED, RESOLUTION, Log
+from dlio_bench.reports.typed import to_json
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable, wrapped
 
 YEAR = 365 * 86400.0  # seconds: no run begins that early in 1970, and none lasts that long
 
 
-@dataclass(frozen=True)
-class Component:
+class Component(Struct, frozen=True):
     """One component over all ranks and epochs. Seconds: the sum of its spans, their union, and what it took itself."""
 
     name: str
@@ -36,8 +37,7 @@ class Component:
     exclusive_seconds: float
 
 
-@dataclass(frozen=True)
-class Account:
+class Account(Struct, frozen=True):
     """What the tables show. None: the log has no such components."""
 
     ranks: int
@@ -91,7 +91,7 @@ def account(log: Log, nodes: int | None) -> Account:
 
 def document(shown: Account) -> dict[str, Any]:
     """As JSON."""
-    return asdict(shown)
+    return to_json(shown)
 
 
 def render(shown: Account) -> str:

@@ -4,8 +4,10 @@ A `Case` is one trial of one result. Those of one workload and reader are a `Sca
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dlio_bench.components import COMPONENTS
 from dlio_bench.reports import accounting
@@ -36,6 +38,7 @@ from dlio_bench.reports.timeline import Timeline
 from dlio_bench.reports.timeline import spans as timeline_spans
 from dlio_bench.reports.trainer_spans import Row, breakdown
 from dlio_bench.reports.trainer_spans import spans as trainer_spans
+from dlio_bench.reports.typed import to_json
 from dlio_bench.reports.types import Result
 
 TINY = "TINY"
@@ -44,8 +47,7 @@ READ_COMPONENTS = {part.name for part in COMPONENTS if part.kind == "read"} - {"
 COMPUTE = "compute"
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(Struct, frozen=True):
     """One trial. recorded: whether the run recorded spans; readers: those of them that read the dataset's files;
     in_tensorflow: whether TensorFlow reads these by itself. problems: of the file of spans, a sentence each.
     """
@@ -87,8 +89,7 @@ class Case:
         return next((account for account in self.accounts if account.how == how), None)
 
 
-@dataclass(frozen=True)
-class Scaling:
+class Scaling(Struct, frozen=True):
     """Cases of one workload and reader, fewest nodes first."""
 
     workload: str
@@ -188,11 +189,11 @@ def document(entry: Case, scaling: Scaling) -> dict[str, Any]:
         "ranks": entry.result.plan.ranks,
         "read_components": list(entry.readers),
         "accounts": {account.how: _account(account, scaling, at) for account in entry.accounts},
-        "bandwidth": asdict(entry.bandwidth)
+        "bandwidth": to_json(entry.bandwidth)
         | {name: getattr(entry.bandwidth, name) for name in ("by_node_seconds", "by_merged_seconds")}
         | {"times_ideal": rates},
-        "overlap": None if entry.overlap is None else asdict(entry.overlap) | {"compute": entry.compute},
-        "critical_path": None if path is None else asdict(path) | {"total": path.total},
+        "overlap": None if entry.overlap is None else to_json(entry.overlap) | {"compute": entry.compute},
+        "critical_path": None if path is None else to_json(path) | {"total": path.total},
         "no_critical_path": entry.no_critical,
     }
 

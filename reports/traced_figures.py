@@ -4,7 +4,8 @@ Published values are dashed lines beside ours, with their own node counts.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dlio_bench.reports import drawing, study
 from dlio_bench.reports.drawing import Figure, plain
@@ -26,8 +27,7 @@ MOST_TICKS = 5  # node counts below the axis: on a telephone more lie on each ot
 MOST_LINES = 8  # of our results over epochs; the table has all
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(Struct, frozen=True):
     """One line of a figure; texts: what each point says, as in the tables. owner: its reader, or PUBLISHED.
 
     Lines of one owner have one colour, and markers that differ.

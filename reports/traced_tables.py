@@ -4,7 +4,8 @@ The node counts of the study (64 to 1,024) are rarely ours, so that what compare
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from dlio_bench.reports import study_tables
 from dlio_bench.reports.accounting import READ_FILE, READ_IMAGE

@@ -1,10 +1,10 @@
 """What the trainers of a run did in one trial, from its step times: where the time went, phases, spans."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from dlio_bench.reports.meetings import Floats, Steps, phase
 from dlio_bench.reports.metrics import PHASES
@@ -16,8 +16,7 @@ COMPONENTS = {"stall": "Call to Next Batch", "checkpoint": "Checkpoint Listener"
 ITERATION, LOOP = "Training Iteration", "Training Loop"
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Struct, frozen=True):
     """Seconds in a phase, mean of ranks: in the first epoch, in a later one, in the loop; and of the worst rank."""
 
     phase: str
@@ -76,8 +75,7 @@ def _by_epoch(seconds: Floats, epochs: Any, count: int | None = None) -> Floats:
     return sums
 
 
-@dataclass(frozen=True)
-class Phase:
+class Phase(Struct, frozen=True):
     """One phase of a rank's trainer; `start` in seconds from the start of its loop. step: -1 for a validation pass."""
 
     rank: int

@@ -1,8 +1,9 @@
 """Where the bytes of each epoch came from, so that no one takes a cache for the storage."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
+
+from msgspec import Struct
 
 from dlio_bench.reports import sentences, tables
 from dlio_bench.reports.formatting import NOTHING, size
@@ -14,8 +15,7 @@ SOURCES = ("bytes_requested", "bytes_device", CACHED, "bytes_ram", "bytes_local"
 TIERS = ("bytes_ram", "bytes_local", "bytes_remote")
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Struct, frozen=True):
     """Bytes of some epochs ('2-5') of a result by source: the medians over the trials. copied: whether tiers or other
     ranks delivered some. misses: samples that other ranks were to send, and did not.
 

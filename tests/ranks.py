@@ -2,7 +2,8 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from dlio_bench.harness.cluster import launch_env, launch_site, launchers
 

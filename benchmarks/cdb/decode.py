@@ -1,12 +1,12 @@
 """What CDB makes of a climate image: four normalised channels, integer labels, a weight for every pixel."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dlio_bench.benchmarks.pipeline import Decode
 from dlio_bench.datagen.dataset import Dataset
@@ -30,8 +30,7 @@ Plane = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int32]
 
 
-@dataclass(frozen=True, eq=False)
-class Normal:
+class Normal(Struct, frozen=True, eq=False, dict=True):
     """What the channels in use are normalised by: (value - low) / span, each float32 [4]."""
 
     low: Plane

@@ -10,11 +10,11 @@ a^2 + b^2 = 1, both modes turned in longitude. mode_1 is common to the channels 
 rain and pressure with height, as a network may learn.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dlio_bench.datagen import random_bytes
 
@@ -30,8 +30,7 @@ _LOG_RAIN = 1.4  # standard deviation of the logarithm of PRECT
 _SEA, _PLAINS = 101_000.0, 0.5  # Pa at sea level; land is where a mode is above so many standard deviations
 
 
-@dataclass(frozen=True)
-class Channel:
+class Channel(Struct, frozen=True):
     """One variable. `low` and `high` bound it; a logarithmic one is made as its logarithm."""
 
     name: str
@@ -70,8 +69,7 @@ NUMBERS = {channel.name: number for number, channel in enumerate(CHANNELS)}
 _GROUPS = tuple(dict.fromkeys(channel.group for channel in CHANNELS))
 
 
-@dataclass(frozen=True)
-class Pool:
+class Pool(Struct, frozen=True):
     """What the samples of one seed have in common, float32.
 
     modes: [16, rows, 2 columns], each twice side by side, so that any turn in longitude is a plain slice.
@@ -84,8 +82,7 @@ class Pool:
     mountains: Plane
 
 
-@dataclass(frozen=True)
-class Term:
+class Term(Struct, frozen=True):
     """One mode's part in a channel."""
 
     mode: int

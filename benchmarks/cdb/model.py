@@ -1,9 +1,10 @@
 """The two networks that segmented climate images, and what they were trained by."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from dlio_bench.benchmarks.cdb import deeplab, tiramisu
 from dlio_bench.benchmarks.cdb.decode import FREQUENCIES, USED

@@ -6,16 +6,15 @@ rounding; over a million values it changes the standard deviation by less than f
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 _MEAN_BITS, _SQUARE_BITS = 40, 20  # 2^20 values below 2 then sum to less than 2^61 and 2^62
 
 
-@dataclass(frozen=True)
-class ChannelStats:
+class ChannelStats(Struct, frozen=True):
     """Running sums over float32 values with |x| < 2, at most 2^20 of them at a time."""
 
     count: int = 0

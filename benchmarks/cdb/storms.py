@@ -4,9 +4,8 @@ Each is a patch added to the fields, and its mask is then found in the fields, a
 strengths are estimates, counts are chosen for the published class frequencies, 0.00071 and 0.017.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from dlio_bench.benchmarks.cdb.fields import NUMBERS, Plane, Pool
 
@@ -26,8 +25,7 @@ _WINDS = {"U850": (0, 1.0), "V850": (1, 1.0), "UBOT": (0, 0.8), "VBOT": (1, 0.8)
 _CYCLONE_WIND, _RIVER_WIND = 40.0, 14.0  # m/s
 
 
-@dataclass(frozen=True)
-class Storm:
+class Storm(Struct, frozen=True):
     """A box of the grid, what it adds there to each channel (shape times factor), and the shape that its mask uses."""
 
     kind: int

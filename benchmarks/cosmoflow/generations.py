@@ -1,18 +1,17 @@
 """The two generations of CosmoFlow's data before MLPerf: `data_raw` and `label_raw` as bytes, 64 samples a file."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dlio_bench.datagen.dataset import Dataset
 
 SAMPLES = 64  # a file
 
 
-@dataclass(frozen=True)
-class Early:
+class Early(Struct, frozen=True):
     """One generation: cubes of `side` voxels and targets, both of numbers `dtype`, one message a sample.
 
     means, deviations: of the parameters, where the files hold these and the pipeline makes z-scores of them; empty

@@ -11,11 +11,11 @@ nearest to its parameters, in proportion. The fields are periodic, so that a run
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dlio_bench.datagen import random_bytes
 
@@ -30,8 +30,7 @@ _POOL = 1 << 20  # streams of the pool, beyond those of samples
 Counts = npt.NDArray[np.int16] | npt.NDArray[np.float32]
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(Struct, frozen=True):
     """Neighbouring planes of one cell of the pool, in the order of `planes`; the rest only where planes are copied."""
 
     level: int

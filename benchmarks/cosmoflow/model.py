@@ -1,12 +1,12 @@
 """CosmoFlow's networks, which read cosmological parameters off the distribution of matter: one a generation of data."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dlio_bench.benchmarks import schedules
 from dlio_bench.benchmarks.cosmoflow.decode import side
@@ -25,8 +25,7 @@ SC18_RATE, SC18_LAST_RATE, SC18_EPOCHS = 1e-3, 1e-4, 100
 LEAK, KERAS_LEAK = 0.01, 0.3  # slope of the leaky ReLU below 0; Keras 2's default, which the MLPerf code takes
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Struct, frozen=True):
     """One convolution without padding of a network of before MLPerf; `pooled`: averaged over 2^3 behind it."""
 
     filters: int

@@ -7,12 +7,12 @@ can be joined in any order, and any program unpacks the result. Only the checksu
 import struct
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from crc32c import crc32c
 from isal import isal_zlib
+from msgspec import Struct
 
 from dlio_bench.datagen.formats import tfrecord
 from dlio_bench.datagen.formats.tfrecord import Piece
@@ -25,8 +25,7 @@ _RAW_WINDOW = -15  # zlib's wbits for the largest window, without header and tra
 _HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"  # deflate, no name, no time, unknown system: RFC 1952
 
 
-@dataclass(frozen=True)
-class Packed:
+class Packed(Struct, frozen=True):
     """Bytes and what they were compressed to."""
 
     raw: memoryview

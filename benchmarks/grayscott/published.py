@@ -1,13 +1,12 @@
 """What was published of the Gray-Scott workflow: settings, range of the fields, slow-downs; with sources."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 EXAMPLE = "ornladios/ADIOS2-Examples @86ed110, source/cpp/gray-scott"
 DECK = "A. Gainaru, Workshop on Advancing Neural Network Training, NeurIPS, 16 December 2023"
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """One simulation. size: cells of an edge; diffusion_u, diffusion_v, feed, kill: Du, Dv, F, k of the equations.
 
     dt: length of a time step. noise: largest disturbance of du/dt. steps: of the run; plotgap: steps an output.
@@ -48,8 +47,7 @@ RANGE_U = (0.0908, 1.0)  # least and greatest over the 100 outputs of PUBLISHED:
 RANGE_V = (0.0, 0.6748)
 
 
-@dataclass(frozen=True)
-class Slowdown:
+class Slowdown(Struct, frozen=True):
     """A published slow-down: elapsed coupled / elapsed alone."""
 
     coupling: str  # "files" or "stream"

@@ -10,11 +10,11 @@ number of ranks computes the same fields to the bit.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dlio_bench.benchmarks.grayscott import kernels
 from dlio_bench.benchmarks.grayscott.published import CUBE_HALF, CUBE_U, CUBE_V, Settings
@@ -27,8 +27,7 @@ WORDS_A_COUNT = 4  # 64-bit words that Philox gives for each value of its counte
 BLOCK = 1 << 14  # cells that are computed at a time: all arrays of a block stay in the processor's cache
 
 
-@dataclass(frozen=True)
-class Slab:
+class Slab(Struct, frozen=True):
     """The planes along z of one rank: `planes` of them from `first` on."""
 
     first: int

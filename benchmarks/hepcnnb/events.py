@@ -9,7 +9,6 @@ single additions and multiplications, so that an event is the same alone and in 
 """
 
 import math
-from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from statistics import NormalDist
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
@@ -47,8 +47,7 @@ _LEAST, _SPAN = np.array([1, 0.75, 0.03, 0.03], np.float32), np.array([0, 0.25, 
 _COSH = 6  # bits of eta that its table leaves out
 
 
-@dataclass(frozen=True)
-class Events:
+class Events(Struct, frozen=True):
     """Drawn events; arrays are [events] or [events, JETS]; momenta in GeV, directions in parts of TURN."""
 
     keys: Words
@@ -61,8 +60,7 @@ class Events:
     tracks: Integers
 
 
-@dataclass(frozen=True)
-class Hits:
+class Hits(Struct, frozen=True):
     """What fills the images: indices into the flat [events, 3, side, side] pixels, and what is added there."""
 
     at: Integers

@@ -7,11 +7,11 @@ atlasgan/dataset.py (scale).
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from dlio_bench.benchmarks.hepcnnb import image_quantities, model
 from dlio_bench.benchmarks.hepcnnb.events import BEAM

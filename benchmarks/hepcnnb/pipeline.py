@@ -9,12 +9,13 @@ was filled up from the file behind it; here it is smaller.
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dlio_bench import recorder
 from dlio_bench.batches import Batch, Block, Ids, is_validation
@@ -32,8 +33,7 @@ _READ = ("data", "label", "normweight", "weight", "psr")  # in the order of load
 LOAD_FILE, FILE_READ, OPEN = CODE["Load File"], CODE["HDF5 File Read"], CODE["open"]
 
 
-@dataclass(frozen=True)
-class Load:
+class Load(Struct, frozen=True):
     """One turn of a file: `ids` are the first of its permuted samples. `reads`: whether it comes from the disk."""
 
     epoch: int  # that its cost is counted in

@@ -1,13 +1,13 @@
 """ImageNet's files: TFRecord shards of about 1251 tf.train.Example records, or one JPEG file an image."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
+from msgspec import Struct
 
 from dlio_bench.benchmarks.imagenet import images, jpeg, pictures
 from dlio_bench.benchmarks.imagenet.labels import label_of, synset
@@ -150,8 +150,7 @@ def write_raw(path: Path, spec: FileSpec, seed: int, *, shrink: int, fill: str) 
     )
 
 
-@dataclass(frozen=True)
-class Picture:
+class Picture(Struct, frozen=True):
     """A JPEG, its size in pixels, its class, and random words for what is told of it besides."""
 
     content: bytes | memoryview

@@ -11,13 +11,13 @@ pictures of a dataset are equal.
 """
 
 import struct
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import cos, isqrt, pi, sin, sqrt
 from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dlio_bench.benchmarks.imagenet import strips
 from dlio_bench.datagen import random_bytes
@@ -32,8 +32,7 @@ _RESTARTS = [struct.pack(">BB", 0xFF, 0xD0 + number) for number in range(8)]  # 
 SCRAMBLE = 0x9E3779B97 | 1  # odd: a bijection of 40 bits
 
 
-@dataclass(frozen=True)
-class Pool:
+class Pool(Struct, frozen=True):
     """The strips of a seed."""
 
     pieces: tuple[bytes, ...]  # [PALETTES x STRIPS], without the marker that follows each
@@ -41,8 +40,7 @@ class Pool:
     means: npt.NDArray[np.float64]  # [PALETTES]
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """A picture before it is joined: its size in pixels and the number of each strip in the pool, in scan order."""
 
     width: int

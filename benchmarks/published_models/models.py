@@ -4,7 +4,7 @@ Numbers of configurations are published; parameters and bytes that follow from t
 `harness/checkpoints/parts.py`.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.errors import UsageError
@@ -16,8 +16,7 @@ _DLIO = "argonne-lcf/dlio_benchmark @e1919d7"
 _RULES = "mlcommons/storage @0366ccf, Rules.md, Table 2 (CLOSED)"
 
 
-@dataclass(frozen=True)
-class Transformer:
+class Transformer(Struct, frozen=True):
     """The configuration of a decoder of Llama's kind, as published."""
 
     layers: int
@@ -48,8 +47,7 @@ class Transformer:
         return 2 * self.embedding_parameters + self.layers * self.layer_parameters + self.hidden
 
 
-@dataclass(frozen=True)
-class Sharding:
+class Sharding(Struct, frozen=True):
     """Who holds what, as published: ranks in tensor x pipeline x data parallel groups, and the stage of ZeRO.
 
     Stage 3: every rank holds a share of weights and optimiser state. Stage 1: the first data-parallel group holds the
@@ -62,8 +60,7 @@ class Sharding:
     ranks: int  # of the published run
 
 
-@dataclass(frozen=True)
-class CheckpointModel:
+class CheckpointModel(Struct, frozen=True):
     """A model whose checkpoints can be written. transformer: None of a network that every rank holds whole.
 
     parameters: derived from the published configuration, or published with a workload's network.

@@ -3,9 +3,10 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct
 
 from dlio_bench.datagen.layout import Checksums, Extents, Field, Written
 from dlio_bench.errors import DataError
@@ -25,8 +26,7 @@ class Opened(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Container:
+class Container(Struct, frozen=True):
     """One way of storing samples in files.
 
     locate: where the container's own metadata say that the fields of a file lie: int64 [samples, fields, 2] = offset,

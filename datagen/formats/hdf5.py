@@ -10,13 +10,13 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dlio_bench.atomic_files import write_at
 from dlio_bench.datagen.layout import Extents, Field
@@ -48,8 +48,7 @@ def allocate(path: Path, datasets: Sequence[tuple[str, str, tuple[int, ...]]]) -
     return dict(plan.offsets)
 
 
-@dataclass(frozen=True)
-class _Plan:
+class _Plan(Struct, frozen=True):
     """A file before its contents: the parts that HDF5 wrote, by their place; all else is a hole."""
 
     offsets: Mapping[str, int]

@@ -4,8 +4,9 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.free_space import free_bytes
@@ -25,8 +26,7 @@ from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.typed import to_json
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Struct, frozen=True):
     """The options of `dlio-bench accept`."""
 
     plan: Path

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from dlio_bench.benchmarks import registry
 from dlio_bench.benchmarks.layouts import find_layout
@@ -22,8 +23,7 @@ from dlio_bench.units import format_bytes
 FOLDER = "acceptance"  # of the datasets, in the folder that keeps datasets
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(Struct, frozen=True):
     """Memory of a node in bytes, and how many of the nodes of a run are machines: virtual nodes share one.
 
     declared: by the plan; else it is this machine's, and other machines are taken to be alike.
@@ -38,8 +38,7 @@ class Memory:
         return self.node * (nodes if self.declared or self.real_nodes else 1)
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(Struct, frozen=True):
     """A dataset that runs read. Bytes and samples are of its training split, which is what an epoch reads.
 
     needed: bytes that the plan's rules ask for. files: of each split, to be made; empty where the plan names the data.

@@ -3,9 +3,10 @@
 import math
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
+
+from msgspec import Struct
 
 from dlio_bench.datagen.workers import usual_workers
 from dlio_bench.errors import BenchError, UsageError
@@ -36,8 +37,7 @@ SINGLE = ("local", "mpirun")  # launchers that start ranks here, outside of a sc
 PATTERNS = 2  # of reads that `storage` times: front to back, and sample by sample
 
 
-@dataclass(frozen=True)
-class Foreseen:
+class Foreseen(Struct, frozen=True):
     """A part with what it takes. request: of a run. reason: why the part is not finished; None if it is."""
 
     part: Part

@@ -1,9 +1,10 @@
 """The parts of a campaign in their order: datasets, what the storage can give, runs; each a command of dlio-bench."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from dlio_bench.harness.acceptance.datasets import Source
 from dlio_bench.harness.acceptance.plan import Checkpoints, Plan, Run
@@ -14,8 +15,7 @@ Kind = Literal["data", "storage", "run", "checkpoint"]
 RESULTS, STORAGE = "results", "storage"  # folders of what is handed over
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(Struct, frozen=True):
     """One command of the campaign.
 
     words: without the program, and without --out: that is `work/NAME` in the campaign's folder until the part is done.

@@ -1,10 +1,11 @@
 """`dlio-bench bench-readers`: datasets made, ranks launched, ratios worked out and shown beside what is expected."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from msgspec import Struct
 
 from dlio_bench.benchmarks import registry
 from dlio_bench.benchmarks.layouts import find_layout
@@ -39,8 +40,7 @@ ORDER_SEED = 7
 RAW = "raw preadv"
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Struct, frozen=True):
     """The options of `dlio-bench bench-readers`."""
 
     workloads: tuple[str, ...]
@@ -54,8 +54,7 @@ class Options:
     io: str = "buffered"
 
 
-@dataclass(frozen=True)
-class Ratio:
+class Ratio(Struct, frozen=True):
     """Rate of `ours` over that of the fastest of `yardsticks`, expected to be at least `least`. label: of them all.
 
     least: from the page cache; None: nothing is expected of a device.

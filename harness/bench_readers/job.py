@@ -1,6 +1,6 @@
 """The job of every rank of a comparison."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from dlio_bench.harness.cluster.job import SavedJob
 
@@ -9,16 +9,14 @@ PREFETCH, PREFETCH_CRC, SHUFFLED, NAIVE = "prefetch", "prefetch + crc", "shuffle
 PLAIN = "plain loop"
 
 
-@dataclass(frozen=True)
-class Raw:
+class Raw(Struct, frozen=True):
     """preadv by the first `ranks` ranks of the job, `threads` each."""
 
     ranks: int
     threads: int
 
 
-@dataclass(frozen=True)
-class H5py:
+class H5py(Struct, frozen=True):
     """h5py by all ranks, `threads` each. direct: `read_direct` instead of `ds[i]`."""
 
     threads: int
@@ -51,8 +49,7 @@ WEBDATASETS = {f"webdataset, {_count(workers, 'worker')}": workers for workers i
 EVERY_BYTE, NUMBER, NOTHING = "every byte", "number", "nothing"
 
 
-@dataclass(frozen=True)
-class Job(SavedJob):
+class Job(SavedJob, frozen=True):
     """One dataset and its contenders: in each trial `ranks` ranks run every contender once, one after the other."""
 
     workload: str

@@ -5,11 +5,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dlio_bench.batches import Batch
 from dlio_bench.benchmarks import registry
@@ -55,8 +56,7 @@ SHARDS = "buffered-shuffle"  # each rank has shards of its own
 OURS = {PREFETCH: "prefetch", PREFETCH_CRC: "prefetch", SHUFFLED: "shuffled", NAIVE: "naive"}
 
 
-@dataclass(frozen=True)
-class Timed:
+class Timed(Struct, frozen=True):
     """One contender's epoch on one rank: seconds around both barriers, CPU seconds, and what it delivered."""
 
     seconds: float
@@ -65,8 +65,7 @@ class Timed:
     samples: int
 
 
-@dataclass(frozen=True)
-class Contender:
+class Contender(Struct, frozen=True):
     """run: reads this rank's epoch once, under the clock. content: delivers it once more, to be compared byte by byte.
 
     checked: what was compared of its samples when all is done.

@@ -4,9 +4,11 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dlio_bench import __version__
 from dlio_bench.atomic_files import write_whole
@@ -43,8 +45,7 @@ FILE_BYTES = 64 << 20  # at most
 READERS_A_FILE = 2  # files are at least as many as half of the readers, so that they do not queue for one
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Struct, frozen=True):
     """The options of `dlio-bench calibrate`. None: chosen here, or not measured."""
 
     pfs: Path

@@ -1,12 +1,9 @@
 """The job of every rank of a calibration."""
 
-from dataclasses import dataclass
-
 from dlio_bench.harness.cluster.job import SavedJob
 
 
-@dataclass(frozen=True)
-class Job(SavedJob):
+class Job(SavedJob, frozen=True):
     """One rank a node. files: names in `folder`, each of `file_bytes`; sizes: bytes of a read, ascending.
 
     mounts: node -> where it sees `folder` through an emulated file system (none: it reads there); board: its counters.

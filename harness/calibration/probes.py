@@ -2,10 +2,10 @@
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.plan.orders import permutation
@@ -19,8 +19,7 @@ TRIALS = 3
 LEAST_READS = 2  # of a thread in a trial
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(Struct, frozen=True):
     """Test files as this rank sees them, and what makes reads of them cold.
 
     origin: the same files below an emulated file system, which are kept in memory; board: its counters. cold False:

@@ -7,9 +7,11 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 import dlio_bench
 from dlio_bench import documents
@@ -48,8 +50,7 @@ RUN_STEPS, RUN_SECONDS = 320, 20.0
 OF_MEMORY = 0.5  # of what is available: a dataset of this size stays in the page cache for the null run
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Struct, frozen=True):
     """The options of the command line. threads, staging, io, emulate_pfs: as `run` takes them."""
 
     workload: str
@@ -81,8 +82,7 @@ class InvalidProbeError(Exception):
     """A probe cannot be trusted."""
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """What all probes share."""
 
     options: Options

@@ -1,11 +1,11 @@
 """The search for the largest scale that holds: grow, then bisect."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(Struct, frozen=True):
     """Emulated accelerators: one rank each, equally many on every node."""
 
     nodes: int

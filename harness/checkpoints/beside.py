@@ -3,11 +3,11 @@
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
+from msgspec import Struct
 from msgspec.structs import replace
 
 from dlio_bench import recorder
@@ -32,8 +32,7 @@ KEPT = 2  # the newest, and the one before it: as checkpoints of a training are 
 WRITE = CODE["checkpoint write"]
 
 
-@dataclass(frozen=True)
-class Beside:
+class Beside(Struct, frozen=True):
     """What a trainer left, and the checkpoints that were written beside it."""
 
     inner: Left | None

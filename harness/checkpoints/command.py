@@ -4,9 +4,11 @@ import json
 import os
 import shlex
 import sys
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dlio_bench import __version__, signals
 from dlio_bench.benchmarks.published_models.models import (
@@ -51,8 +53,7 @@ VIRTUAL_NODES = "VIRTUAL NODES"
 MOST = {"nodes": 1 << 14, "ranks_per_node": 1 << 10, "shards": 1 << 16, "checkpoints": 1000, "trials": 1000}
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Struct, frozen=True):
     """The options of `dlio-bench checkpoint`. None: chosen here."""
 
     model: str

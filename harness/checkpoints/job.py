@@ -1,7 +1,5 @@
 """The job of every rank that writes and reads checkpoints."""
 
-from dataclasses import dataclass
-
 from dlio_bench.benchmarks.published_models.models import MODELS
 from dlio_bench.harness.checkpoints.parts import Part, parts
 from dlio_bench.harness.cluster.job import SavedJob
@@ -9,8 +7,7 @@ from dlio_bench.harness.cluster.job import SavedJob
 KEPT = "finished-trials.json"  # in the work folder: the trials that have ended
 
 
-@dataclass(frozen=True)
-class Job(SavedJob):
+class Job(SavedJob, frozen=True):
     """model: its name in MODELS. checkpoints: written, then read, in each of `trials`. place: folder for the sets."""
 
     model: str

@@ -5,7 +5,8 @@ and 360-418, so that a folder compares with one of that benchmark.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dlio_bench.benchmarks.published_models.models import FULLY_SHARDED, CheckpointModel, Transformer
 from dlio_bench.errors import UsageError
@@ -14,8 +15,7 @@ from dlio_bench.reports.formatting import plural
 SHARDED, FILE_PER_RANK, SINGLE_FILE = LAYOUTS = ("sharded", "file-per-rank", "single-file")
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(Struct, frozen=True):
     """Bytes that one rank writes into a file, from `offset` on."""
 
     file: str

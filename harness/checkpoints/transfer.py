@@ -5,11 +5,11 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from dlio_bench.atomic_files import read_at, write_at
 from dlio_bench.errors import DataError
@@ -24,8 +24,7 @@ SHOWN = 16  # bytes of what was written and what was read, where they differ
 SAMPLED = 64  # bytes of each chunk that are compared inside the clock
 
 
-@dataclass(frozen=True)
-class Written:
+class Written(Struct, frozen=True):
     """What a rank wrote, and its seconds: it waited for bytes that were still being made, and for fsync (synced).
 
     made: seconds of the thread that made bytes.

@@ -4,8 +4,10 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster import host_file
@@ -16,8 +18,7 @@ from dlio_bench.reports.formatting import plural
 GIVERS = {"slurm": "Slurm", "flux": "Flux", "lsf": "LSF", "pbs": "PBS"}
 
 
-@dataclass(frozen=True)
-class Allocation:
+class Allocation(Struct, frozen=True):
     """What was given. None: whoever gave it does not say.
 
     `giver` is slurm, flux, lsf, pbs, hostfile or launched (ranks that are there already); `job` is the scheduler's
@@ -41,8 +42,7 @@ class Allocation:
         return f"the {GIVERS.get(self.giver, self.giver)} allocation{f' {self.job}' if self.job else ''}"
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(Struct, frozen=True):
     """Nodes, and ranks on each. `origin` says, for people, whence those come that nobody asked for; it may be empty."""
 
     nodes: int

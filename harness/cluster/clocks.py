@@ -8,7 +8,8 @@ trip). The tightest of all barriers count.
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import host_name
@@ -49,8 +50,7 @@ def _bounds(first: Meetings, other: Meetings) -> Bounds:
     return least, min(left - came for left, came in zip(other[1], first[0], strict=True))
 
 
-@dataclass(frozen=True)
-class Ahead:
+class Ahead(Struct, frozen=True):
     """By how many seconds a clock is ahead of another: `seconds`, give or take `within`."""
 
     seconds: float

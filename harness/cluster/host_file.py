@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.variables import HOSTFILE
@@ -12,8 +13,7 @@ from dlio_bench.harness.cluster.variables import HOSTFILE
 _LINE = re.compile(r"([A-Za-z0-9][\w.-]*)(?:\s*:\s*(\d+))?(?:\s+slots\s*=\s*(\d+))?(?:\s+max[_-]slots\s*=\s*\d+)?")
 
 
-@dataclass(frozen=True)
-class NamedHost:
+class NamedHost(Struct, frozen=True):
     """A host, and how many ranks it is for; None: the file does not say."""
 
     name: str

@@ -10,10 +10,11 @@ import secrets
 import socket
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.environment import host_name
@@ -28,8 +29,7 @@ _DISCARD = 9  # a port, to which nothing is sent
 Addresses = Mapping[str, IPv4Interface]
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where a rank serves samples: an address of its host, and the interface that has it."""
 
     host: str

@@ -4,11 +4,11 @@ import json
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import msgspec
+from msgspec import Struct
 
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm
@@ -20,9 +20,8 @@ VISIBLE_SECONDS = 30.0  # in which a file that another host has written must sho
 _FIRST_LOOK, _LONGEST_LOOK = 0.01, 0.5  # seconds between two looks
 
 
-@dataclass(frozen=True)
-class SavedJob:
-    """Base of the jobs, which are frozen dataclasses of numbers, texts, tuples, dicts, and dataclasses of these."""
+class SavedJob(Struct, frozen=True):
+    """Base of the jobs, which are frozen structs of numbers, texts, tuples, dicts, and structs of these."""
 
     def save(self, folder: Path) -> None:
         """Write the job into its work folder. EnvironmentFailure."""

@@ -6,8 +6,9 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.environment import physical_cores
@@ -21,8 +22,7 @@ _BINDING: dict[str, set[str]] = {
 }
 
 
-@dataclass(frozen=True)
-class Site:
+class Site(Struct, frozen=True):
     """What the pure functions may know of this machine.
 
     `cores` are physical cores this process may use (what Open MPI counts as slots), or processors that Slurm gives to

@@ -13,7 +13,8 @@ Launchers lead each line that a rank prints by its number, where they can: see r
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.launch_site import Site
@@ -21,8 +22,7 @@ from dlio_bench.harness.cluster.variables import HOSTFILE, LAUNCHER_ARGS
 from dlio_bench.refusals import unknown
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(Struct, frozen=True):
     """What to start: `ranks_per_node` copies of `command` on each of `nodes` nodes.
 
     `virtual`: the nodes are played by ranks of this machine, all started on one host. `env`: variables that every rank

@@ -13,7 +13,8 @@ import secrets
 import socket
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dlio_bench.errors import EnvironmentFailure
 
@@ -31,8 +32,7 @@ _NONCE_BYTES = 16
 _PROOF_BYTES = 32
 
 
-@dataclass(frozen=True)
-class Address:
+class Address(Struct, frozen=True):
     """How to reach a rank that listens: an IPv4 address and a port. `identity` names the rank itself."""
 
     host: str

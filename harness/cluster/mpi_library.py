@@ -17,9 +17,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 Flavor = Literal["openmpi", "mpich", "intel"]
 
@@ -37,8 +38,7 @@ _SIGNS: tuple[tuple[str, Flavor], ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """How a short-lived child ended: `status` is None where it had to be killed after the time-out."""
 
     status: int | None
@@ -140,8 +140,7 @@ os.write(1, (json.dumps({"rank": world.rank, "size": world.size, "version": MPI.
 """
 
 
-@dataclass(frozen=True)
-class Greeting:
+class Greeting(Struct, frozen=True):
     """What one rank prints in a probe: its rank, the world's size, the library it loaded and what that calls itself."""
 
     rank: int

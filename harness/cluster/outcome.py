@@ -5,9 +5,10 @@ import re
 import shlex
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure, JobEnded, Stalled
 from dlio_bench.harness.cluster import ended_job, last_words, lost_nodes, stacks
@@ -24,8 +25,7 @@ def memory_hint(argv: Sequence[str]) -> str:
     return f"The kernel does so when memory runs out (see dmesg); {less}."
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """How a launch ended. stalled: why it was ended from here. reports: failures that a rank could not write to a file.
 
     began: a rank has met the others, or has said more than that it lives. hosts: of the ranks that gave signs of life.

@@ -13,10 +13,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
+
+from msgspec import Struct, field
 
 from dlio_bench import signals
 from dlio_bench.errors import EnvironmentFailure
@@ -114,8 +115,7 @@ def _once(argv: Sequence[str], env: Mapping[str, str], folder: Path, on_event: O
     return Outcome(status, stalled, heard.reports, heard.began, folder, heard.crashed, hosts)
 
 
-@dataclass
-class Heard:
+class Heard(Struct):
     """What ranks have said in events besides their signs of life, and whether their launcher said that one crashed."""
 
     on_event: OnEvent

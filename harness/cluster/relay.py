@@ -12,8 +12,9 @@ import signal
 import socket
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.forked import die_with_parent
@@ -25,8 +26,7 @@ from dlio_bench.harness.cluster.variables import STARTED
 LAST_WORDS_SECONDS = 1.0  # of the other ranks, after one has failed
 
 
-@dataclass
-class Caller:
+class Caller(Struct):
     """A rank's connection, and the beginning of the line that it is in."""
 
     rank: int | None = None

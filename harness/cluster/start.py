@@ -1,15 +1,16 @@
 """How a job's ranks are started: the requested or the fitting launcher, and its command."""
 
 import os
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dlio_bench.harness.cluster import allocation, host_file, interfaces, launch_env, launch_site, launchers, reach
 from dlio_bench.harness.cluster.process import python_command
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """How a job's ranks are started; `argv` is empty for the one rank that runs in this process.
 
     `hosts`: those that a host file names for it.

@@ -8,12 +8,13 @@ systems/deck.toml.
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dlio_bench import documents
 from dlio_bench.errors import UsageError
@@ -35,8 +36,7 @@ _KEYS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Rates:
+class Rates(Struct, frozen=True):
     """Aggregate MB/s at so many clients: linear between the tabulated points, clamped at both ends (T eq. 4.1)."""
 
     points: tuple[tuple[int, float], ...]
@@ -46,8 +46,7 @@ class Rates:
         return float(np.interp(clients, [n for n, _ in self.points], [rate for _, rate in self.points]))
 
 
-@dataclass(frozen=True)
-class Tier:
+class Tier(Struct, frozen=True):
     """One storage class of a node: `capacity` bytes, `threads` that fill it (staging: that fetch for the trainer)."""
 
     name: str
@@ -57,8 +56,7 @@ class Tier:
     write: Rates
 
 
-@dataclass(frozen=True)
-class Stream:
+class Stream(Struct, frozen=True):
     """What one thread that reads alone gets: MB/s by bytes of its reads, as measured; ascending sizes."""
 
     points: tuple[tuple[int, float], ...]
@@ -78,8 +76,7 @@ class Stream:
         return float(np.interp(size, sizes, times))
 
 
-@dataclass(frozen=True)
-class System:
+class System(Struct, frozen=True):
     """A machine of equal nodes. tiers[0] is the staging buffer; `compute` MB/s a node, or None.
 
     network 0: not measured, and nothing is read from other nodes. preprocess inf: samples are delivered as
@@ -193,8 +190,7 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     return merged
 
 
-@dataclass(frozen=True)
-class _Reader:
+class _Reader(Struct, frozen=True):
     where: str
 
     def fault(self, what: str, fix: str) -> UsageError:

@@ -6,9 +6,11 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from dlio_bench import __version__
 from dlio_bench.benchmarks.grayscott import kernels, published, twin
@@ -52,8 +54,7 @@ VIRTUAL_NODES, SHARED_CORES, FEW_TRIALS = "VIRTUAL NODES", "SHARED CORES", "FEW 
 FOREVER = 1e6  # seconds, for --timeout 0
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Struct, frozen=True):
     """The options of `dlio-bench couple`. None: chosen here."""
 
     simulation: str

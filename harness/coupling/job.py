@@ -1,7 +1,5 @@
 """The job of every rank of a coupled workflow: the solver's ranks first, then one for each twin."""
 
-from dataclasses import dataclass
-
 from dlio_bench.benchmarks.grayscott.published import Settings
 from dlio_bench.harness.cluster.job import SavedJob
 
@@ -10,8 +8,7 @@ FILES, BP, SST = WAYS = ("files", "bp", "sst")
 SOLVER_ALONE, TWINS_ALONE, BESIDE = REFERENCES = ("solver alone", "twins alone", "side by side")
 
 
-@dataclass(frozen=True)
-class Job(SavedJob):
+class Job(SavedJob, frozen=True):
     """trials: measured ones, after `warmups`. queue: outputs that the solver may be ahead of the slowest twin.
 
     folders: where each virtual node finds the shared file system, the solver's node first. meeting: a folder outside

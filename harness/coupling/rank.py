@@ -5,11 +5,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import asdict
 
 from dlio_bench.harness.cluster.comm import Comm, Outgoing
 from dlio_bench.harness.cluster.entry import require_same_code, run_measuring_rank, say

@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from dlio_bench.benchmarks.grayscott.solver import Solver, slab
 from dlio_bench.errors import DataError
@@ -15,8 +15,7 @@ from dlio_bench.harness.coupling.job import Job
 from dlio_bench.harness.coupling.ways.way import Array, Inlet, Outlet, checksum
 
 
-@dataclass(frozen=True)
-class Timed:
+class Timed(Struct, frozen=True):
     """Seconds of one rank in one case, and of them those in which it waited for the other side or moved outputs.
 
     elapsed: of the solver until its last output is given out, of a twin until it has trained on it.

@@ -2,15 +2,15 @@
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dlio_bench.datagen.layout import Layout
 from dlio_bench.errors import UsageError
 from dlio_bench.units import format_bytes
 
 
-@dataclass(frozen=True)
-class Amount:
+class Amount(Struct, frozen=True):
     """The requested amount, one of these; the published size where all are None."""
 
     files: int | None = None  # of all splits together
@@ -18,8 +18,7 @@ class Amount:
     fraction: float | None = None  # of every split
 
 
-@dataclass(frozen=True)
-class SplitSize:
+class SplitSize(Struct, frozen=True):
     """Files of one split and what they hold; bytes are means where sizes vary."""
 
     name: str

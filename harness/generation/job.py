@@ -1,7 +1,5 @@
 """The job of every rank of a generation."""
 
-from dataclasses import dataclass
-
 from dlio_bench.benchmarks import registry
 from dlio_bench.benchmarks.layouts import find_layout
 from dlio_bench.datagen.layout import Layout
@@ -9,8 +7,7 @@ from dlio_bench.datagen.manifest import spec_digest
 from dlio_bench.harness.cluster.job import SavedJob
 
 
-@dataclass(frozen=True)
-class Job(SavedJob):
+class Job(SavedJob, frozen=True):
     """The dataset to be made and the files of it, by number, that are not there yet."""
 
     workload: str

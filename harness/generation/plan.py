@@ -1,8 +1,10 @@
 """`dlio-bench plan-data`: how much data a valid cold run needs, what it weighs, and how long it takes to make."""
 
 import json
-from dataclasses import asdict, dataclass
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from dlio_bench.benchmarks import registry
 from dlio_bench.benchmarks.layouts import find_layout
@@ -15,8 +17,7 @@ from dlio_bench.units import format_bytes, format_seconds
 TIMES_MEMORY = 5  # MLPerf Storage benchmark rules: the dataset is at least five times the hosts' memory
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Struct, frozen=True):
     """The options of `dlio-bench plan-data`; `full` leaves nodes and memory out of the size."""
 
     workload: str

@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import asdict
 
 from dlio_bench.datagen.raw_rate import Raw
 from dlio_bench.datagen.writers import Timing, Work, raw_share, together, write_file

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
+
+from msgspec import Struct
 
 from dlio_bench.datagen.layout import TEST, TRAIN, VALIDATION, Layout
 from dlio_bench.errors import UsageError
@@ -19,8 +20,7 @@ _SPLIT_OF = {word: split for split, words in _WORDS.items() for word in words}
 _WORD = re.compile(r"[a-z]+")
 
 
-@dataclass(frozen=True)
-class Sorted:
+class Sorted(Struct, frozen=True):
     """Files by split: names that the dataset takes with the split of each, names that it leaves out, and remarks."""
 
     names: tuple[str, ...]

@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from dlio_bench.benchmarks.layouts import layout_of
 from dlio_bench.datagen import objects
@@ -26,8 +27,7 @@ from dlio_bench.units import format_bytes
 SHOWN = 20  # bad files in the text; the JSON has all
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Struct, frozen=True):
     """The options of `dlio-bench verify`."""
 
     folder: Path

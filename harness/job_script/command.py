@@ -6,9 +6,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from dlio_bench.errors import ERRORS, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import walltime
@@ -25,8 +26,7 @@ DRY = ("run", "accept", "capacity")  # commands that have --dry-run
 VARIABLES = ("DLIO_BENCH_CACHE", "DLIO_BENCH_INTERFACE", "DLIO_BENCH_LAUNCHER_ARGS")
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Struct, frozen=True):
     """The options of `dlio-bench sbatch`; `slurm` are those of sbatch, by name."""
 
     words: tuple[str, ...]

@@ -4,7 +4,8 @@ import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 KEPT_BACK = 120  # seconds: commands plan to end a minute before the job does, and ranks need time to start
 MARGIN = 1.5  # of the time that a command takes, for what the estimate does not know
@@ -13,8 +14,7 @@ OWN_OUT = ("run", "capacity")  # commands that choose a folder for their results
 COMMANDS = ("run", "accept", "generate", "verify", "storage", "calibrate", "capacity", "checkpoint")
 
 
-@dataclass(frozen=True)
-class Script:
+class Script(Struct, frozen=True):
     """What a script asks Slurm for, and what it starts. minutes: the time limit. folder: where the command runs."""
 
     command: tuple[str, ...]  # words after dlio-bench

@@ -2,12 +2,12 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dlio_bench.batches import Batch, Bytes
 from dlio_bench.harness.readers.sample_view import SampleView
@@ -22,8 +22,7 @@ SPARE = 8  # buffers of a size that copies keep
 _UNUSED = 2  # references to memory that nobody has a copy in: that of the kept buffer, and that of who counts them
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(Struct, frozen=True):
     """One array of a delivered sample. shape: of one sample; VARYING where the length differs from sample to sample."""
 
     name: str

@@ -2,15 +2,15 @@
 
 import os
 from contextlib import ExitStack
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dlio_bench.batches import Batch, Ids
 from dlio_bench.harness.plan.orders import Order, Shape, steps_of
 from dlio_bench.harness.readers.session import Reader, Tally, planned
 
 
-@dataclass(frozen=True)
-class Course:
+class Course(Struct, frozen=True):
     """Which samples every rank gets, epoch after epoch. reader: the name of its policy."""
 
     reader: str

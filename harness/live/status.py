@@ -10,9 +10,10 @@ import stat
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from dlio_bench.errors import UsageError
 
@@ -27,8 +28,7 @@ MOST_TIME = 1e11  # seconds since 1970 that a clock may show
 MOST_LINE = 1 << 16  # bytes of a line; a longer one is foreign
 
 
-@dataclass(frozen=True)
-class Read:
+class Read(Struct, frozen=True):
     """Whole lines of the file: their records, the offset behind them, and how many others are not empty."""
 
     records: list[dict[str, Any]] = field(default_factory=list)

@@ -1,14 +1,14 @@
 """How much memory this process may use."""
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from dlio_bench.harness.machine.cgroup import memory_limit
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(Struct, frozen=True):
     """Bytes: of the machine, free for new use now, and the control group's limit (None: no limit below the machine)."""
 
     total: int

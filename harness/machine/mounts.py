@@ -3,9 +3,11 @@
 import ctypes
 import os
 import re
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from dlio_bench.errors import EnvironmentFailure
 
@@ -28,8 +30,7 @@ _SHARED = {"lustre", "gpfs", "nfs", "ceph", "cifs", "smb2", "beegfs", "panfs"}
 _SECRET = re.compile(r"secret|passw|token|credential|key", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Mount:
+class Mount(Struct, frozen=True):
     """One mounted file system: where, of which type, from what, with which options (secrets left out)."""
 
     point: str

@@ -1,9 +1,9 @@
 """How whole files are dealt to shares (of ranks or nodes), and how many steps the deal gives to all of them."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan.draws import Ids, Purpose, words

@@ -18,10 +18,11 @@ workshop at NeurIPS 2023).
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan import deals
@@ -189,8 +190,7 @@ def _mixed(shape: Shape, files: Ids, purpose: Purpose, unit: int, epoch: int, se
 # ---- the orders by name
 
 
-@dataclass(frozen=True)
-class Order:
+class Order(Struct, frozen=True):
     """An order by name; called with (shape, rank, epoch, seed) it gives the rank's ids, int64 [steps, batch].
 
     name: with its number if it has one, as in results. number: items of its buffer, or files of its subset.

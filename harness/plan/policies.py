@@ -4,7 +4,9 @@ Both executors use this table: `readers/` on files, `simulator/` on the performa
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan.orders import ORDERS, Order, find_order
@@ -78,8 +80,7 @@ PLACEMENTS: dict[str, Placement] = {row.name: row for row in _PLACEMENTS}
 # ---- policies
 
 
-@dataclass(frozen=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """One row. `exactly_once`: every planned sample once an epoch; `order_known`: a sequence, not a multiset.
 
     `upstream` promises neither until a workload says what its own pipeline does.

@@ -6,9 +6,9 @@ and from what its placement keeps in a small job; ease of use does not.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from dlio_bench.harness.plan.orders import ORDERS
 from dlio_bench.harness.plan.placement.contents import DoesNotApplyError, NodeContents
@@ -30,8 +30,7 @@ _SMALL = (6, 6)  # bytes of RAM and of node-local storage: 48 on all nodes
 _SHARES = ((24, 0), (0, 24), (12, 12))  # that hold a node's share of the samples, in one tier or in both
 
 
-@dataclass(frozen=True)
-class Properties:
+class Properties(Struct, frozen=True):
     """None: it does not follow from the row, or nobody said it. The names are those of RULES."""
 
     dataset_scalability: bool | None
@@ -41,8 +40,7 @@ class Properties:
     ease_of_use: bool | None = None
 
 
-@dataclass(frozen=True)
-class Published:
+class Published(Struct, frozen=True):
     """A row of the published table, with its footnotes."""
 
     approach: str

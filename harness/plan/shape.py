@@ -1,9 +1,8 @@
 """How an epoch is cut: samples in files, ranks on nodes, steps of one batch a rank."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dlio_bench.errors import UsageError
 from dlio_bench.refusals import unknown
@@ -16,8 +15,7 @@ ONE_ORDER = (JOB, PIPELINE)  # of these all ranks go through the whole dataset t
 LASTS = ("drop", "pad", KEEP)
 
 
-@dataclass(frozen=True, eq=False)
-class Shape:
+class Shape(Struct, frozen=True, eq=False):
     """An epoch of `samples` over `ranks` in local batches of `batch`. Every rank has the same number of steps.
 
     bounds: int64 [files + 1]; file f holds samples [bounds[f], bounds[f + 1]). None: one file a sample.

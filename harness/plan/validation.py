@@ -1,14 +1,15 @@
 """Validation passes: which epochs they follow, and what a rank reads in each."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan.orders import Ids, Order, Shape
 
 
-@dataclass(frozen=True)
-class Passes:
+class Passes(Struct, frozen=True):
     """The passes of a trial over the validation split: `order` deals `samples` to each rank, after each of `epochs`.
 
     shape: of the split (`first`: its first id). Unlike a training epoch, a pass leaves out only samples that do not

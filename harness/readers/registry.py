@@ -4,8 +4,10 @@ All readers read files by the same code, so that a gain comes from the policy.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dlio_bench.batches import Ids
 from dlio_bench.benchmarks.pipeline import Decode, Pipeline
@@ -49,8 +51,7 @@ NO_TIERS = Tiers()
 READS_AS = "double-buffer"  # the policy by which a producer of streams reads what it publishes
 
 
-@dataclass(frozen=True)
-class Resources:
+class Resources(Struct, frozen=True):
     """What a reader may use: threads, and bytes of staging buffer. `batch_bytes`: of its largest batch (see `opened`).
 
     most_threads: how many may read ahead while storage keeps them waiting (None: `threads`).
@@ -69,8 +70,7 @@ class Resources:
     alignment: Alignment | None = None  # of direct reads of the dataset's files; None: reads are buffered
 
 
-@dataclass(frozen=True)
-class RankContext:
+class RankContext(Struct, frozen=True):
     """The place of a rank in the job: ranks fill node after node. `tier`: the node's folder on node-local storage.
 
     `address`: on which the rank serves samples to others. crew: this rank among those that publish streams.

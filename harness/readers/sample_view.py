@@ -1,17 +1,16 @@
 """What a reader delivers of a sample: its stored fields, or what the application decodes from them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from dlio_bench.batches import Ids
 from dlio_bench.benchmarks.pipeline import Decode
 from dlio_bench.datagen.dataset import Dataset
 
 
-@dataclass(frozen=True)
-class SampleView:
+class SampleView(Struct, frozen=True):
     """The fields `view` of a dataset's samples, one after the other; or the result of `decode`."""
 
     dataset: Dataset

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from mmap import PAGESIZE
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from dlio_bench.batches import Batch, Ids
 from dlio_bench.counters import Cost
@@ -35,8 +35,7 @@ OpenExtents = Callable[[], ExtentReader]
 OpenFetcher = Callable[[], Fetcher]
 
 
-@dataclass(frozen=True)
-class Planned:
+class Planned(Struct, frozen=True):
     """A planned batch: its epoch (or `batches.validation_after`), its ids, and where each sample starts in it.
 
     step: its number within its epoch.
@@ -53,8 +52,7 @@ class Planned:
         return int(self.starts[-1])
 
 
-@dataclass
-class Tally:
+class Tally(Struct):
     """Cost of the reads in each epoch of the plan. Every thread has one; they are added up when the threads end.
 
     parts: those of threads that are still at work.

@@ -9,11 +9,11 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Self, TypeVar
 
 import numpy as np
+from msgspec import Struct
 
 from dlio_bench import recorder
 from dlio_bench.batches import Batch, Block, Bytes, Ids
@@ -266,8 +266,7 @@ class _Planned(_Receiving):
                 self._filled.put(slot)
 
 
-@dataclass(frozen=True)
-class _Given:
+class _Given(Struct, frozen=True):
     """The answer of a producer: a batch in a slot, or that it has no batch left of the epoch."""
 
     producer: int

@@ -4,7 +4,6 @@ import tarfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import torch
 import webdataset
 from crc32c import crc32c
+from msgspec import Struct
 from webdataset import tariterators
 
 from dlio_bench.batches import Ids
@@ -25,8 +25,7 @@ from dlio_bench.harness.readers.sample_view import SampleView
 Collated = tuple[Ids, Any, Cost] | BenchError
 
 
-@dataclass(frozen=True)
-class Pass:
+class Pass(Struct, frozen=True):
     """What one pass delivers: the shards of a rank, and the samples of its plan in them. batch: samples of a batch.
 
     buffer: samples that WebDataset shuffles; 0: nothing is shuffled, shards neither.

@@ -1,9 +1,8 @@
 """Batches of samples in memory, which readers and pipelines hand to trainers."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 Ids = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -20,8 +19,7 @@ def is_validation(epoch: int) -> bool:
     return epoch < 0
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(Struct, frozen=True):
     """The bytes of several samples, one after the other: those of sample i are data[starts[i]:starts[i + 1]]."""
 
     data: Bytes
@@ -34,8 +32,7 @@ class Block:
         return cls(flat, np.linspace(0, flat.size, len(data) + 1).astype(np.int64))
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(Struct, frozen=True):
     """The samples `ids`. A sample is its part of the first block, then its part of the next, and so on.
 
     Blocks lie in the reader's own buffers: they are valid until the next batch is asked for.

@@ -4,8 +4,9 @@ Names are those that the NERSC study printed, where it has one (NERSC/DL-Paralle
 descriptions for HEPCNNB and CDB), so that a table of ours can be laid beside the paper's. The others are ours.
 """
 
-from dataclasses import dataclass
 from typing import Literal, get_args
+
+from msgspec import Struct
 
 Kind = Literal[
     "step", "wait", "read", "write", "metadata", "decode", "remote", "compute", "communication", "other"
@@ -13,8 +14,7 @@ Kind = Literal[
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
-@dataclass(frozen=True)
-class Component:
+class Component(Struct, frozen=True):
     """kind: which sort of work it is; 'step' encloses others. published: whether the study has this name."""
 
     name: str

@@ -5,7 +5,6 @@ result file and its schema, the metric of a trial, text and page follow from the
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar, get_args
 
 from msgspec import Meta, Struct
@@ -14,8 +13,7 @@ from msgspec.structs import FieldInfo, fields
 BYTES, SECONDS, SAMPLES = "B", "s", "samples"
 
 
-@dataclass(frozen=True)
-class Quantity:
+class Quantity(Struct, frozen=True):
     """A counter or a metric. title: one or two words; meaning: a phrase that explains it; source: who counts it."""
 
     name: str

@@ -23,14 +23,15 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from struct import Struct
 from typing import Any, Final
 from weakref import WeakSet
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 ROW = np.dtype(
     [
@@ -55,8 +56,7 @@ _LOST = Struct("<q")
 _SIZE: Final = ROW.itemsize  # NumPy makes a number of it each time
 
 
-@dataclass(frozen=True)
-class Rows:
+class Rows(msgspec.Struct, frozen=True):
     """What a thread has recorded. table: [spans] of ROW; thread: its name; id: as the kernel numbers it.
 
     lost: spans of its process that had found no room when this file was last written to.

@@ -4,8 +4,11 @@ import json
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError
@@ -43,8 +46,7 @@ from dlio_bench.reports.typed import to_json
 from dlio_bench.reports.types import Draft, Result
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(Struct, frozen=True):
     """What is to be measured, and how. earlier: results that the run repeats."""
 
     request: Request
@@ -224,8 +226,9 @@ def _print_plans(
 ) -> None:
     if request.options.json:
         seconds = [{"seconds": expected_seconds(request, source, job)} for job in planned]
-        plans = zip(planned, launches, seconds, strict=True)
-        print(json.dumps([asdict(job) | asdict(plan) | foreseen for job, plan, foreseen in plans]))
+        asked, started = map(msgspec.to_builtins, (planned, launches))
+        plans = zip(asked, started, seconds, strict=True)
+        print(json.dumps([job | launch | foreseen for job, launch, foreseen in plans]))
         return
     for job, plan in zip(planned, launches, strict=True):
         print(describe(request, source, size, job, plan.argv))

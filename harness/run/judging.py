@@ -1,8 +1,9 @@
 """The limits of a run: read before it, and applied to what it measured."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.checkpoints import limited

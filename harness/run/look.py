@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.ground.progress import Progress

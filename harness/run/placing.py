@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster import allocation

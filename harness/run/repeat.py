@@ -2,9 +2,10 @@
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import fields, replace
 
 from dlio_bench.datagen import objects
 from dlio_bench.datagen.manifest import NAME, file_sha256

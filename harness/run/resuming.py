@@ -8,11 +8,11 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct, structs, to_builtins
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from dlio_bench import signals
 from dlio_bench.datagen.dataset import open_dataset
@@ -75,8 +75,8 @@ class Folder:
 
     def note(self, **decided: Any) -> None:
         """Remember, on disk, what was decided."""
-        self.state = structs.replace(self.state, **decided)
-        self._record = structs.replace(self._record, state=to_json(self.state))
+        self.state = replace(self.state, **decided)
+        self._record = replace(self._record, state=to_json(self.state))
         unfinished.save(self._record, self.path)
 
     def require_dataset(self, digest: str) -> None:
@@ -125,12 +125,12 @@ class Folder:
 
 def marked(known: Result) -> Draft:
     """A result with the mark of an interrupted run."""
-    return structs.replace(known, marks=[*unmarked(known).marks, INTERRUPTED])
+    return replace(known, marks=[*unmarked(known).marks, INTERRUPTED])
 
 
 def unmarked(known: Result) -> Draft:
     """A result without the mark of an interrupted run."""
-    return structs.replace(known, marks=[mark for mark in known.marks if mark != INTERRUPTED])
+    return replace(known, marks=[mark for mark in known.marks if mark != INTERRUPTED])
 
 
 def begun_before(options: Options, record: unfinished.Record) -> State | None:

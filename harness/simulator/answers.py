@@ -2,10 +2,10 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from msgspec import structs
+from msgspec.structs import asdict
 
 from dlio_bench import __version__
 from dlio_bench.errors import UsageError

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dlio_bench.errors import UsageError
 from dlio_bench.units import parse_bytes
@@ -11,8 +12,7 @@ NODES = "nodes"
 MOST = 3  # across a heat map, down it, and one map for each value
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(Struct, frozen=True):
     """`values`: node counts, or sizes of a tier in bytes, in the user's order."""
 
     name: str

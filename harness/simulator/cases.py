@@ -1,10 +1,10 @@
 """One case to simulate: a dataset that some nodes of a machine read for some epochs."""
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import MB, System
@@ -14,8 +14,7 @@ from dlio_bench.harness.simulator.fills import Floats
 from dlio_bench.harness.simulator.model import Costs, costs
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(Struct, frozen=True, dict=True):
     """`sizes` int64 [samples] bytes; `batch` samples a node and step; every epoch a new global shuffle from `seed`.
 
     `step_seconds`: how long a step computes, whatever the sizes of its samples; `step_time` tells its source in words.

@@ -4,10 +4,11 @@ import json
 import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dlio_bench.benchmarks.profile import ESTIMATE, Profile
 from dlio_bench.benchmarks.workload import Workload
@@ -33,8 +34,7 @@ WORKLOAD_EPOCHS = 3  # the first fills the caches, two read from them
 REPORT = "report.html"
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Struct, frozen=True):
     """The options of the command line."""
 
     workload: str | None

@@ -16,10 +16,10 @@ import heapq
 from array import array
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dlio_bench.harness.plan.placement.contents import Integers, NodeContents, from_file_system
 from dlio_bench.harness.plan.placement.rule import Behaviour
@@ -36,8 +36,7 @@ Views = memoryview  # of arrays: indexing one takes a third of the time
 Event = tuple[float, int, int, "Node", int]  # moment, turn, what, node, tier
 
 
-@dataclass(frozen=True)
-class Represented:
+class Represented(Struct, frozen=True):
     """The samples of nodes that a simulated node represents: ids int32 [rows, represented nodes], -1: none.
 
     When the node has fetched its n-th kept sample, each represented node has its sample in row rows[n] of ids, too;

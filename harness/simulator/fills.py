@@ -1,10 +1,11 @@
 """When each tier has its samples: the threads of each tier fill it from the start of the run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dlio_bench.harness.plan.placement.contents import Integers, NodeContents
 from dlio_bench.harness.simulator.model import Costs
@@ -14,8 +15,7 @@ Tiers = npt.NDArray[np.int8]
 NEVER = np.inf
 
 
-@dataclass(frozen=True)
-class Fill:
+class Fill(Struct, frozen=True):
     """How one node fills its tiers. starts[j], done[j]: when the fetch of each id of keeps.tiers[j] starts and ends."""
 
     keeps: NodeContents
@@ -65,8 +65,7 @@ def fill(keeps: NodeContents, sizes: Floats, costs: Costs) -> Fill:
     return Fill(keeps, tuple(starts), tuple(done), pfs, remote)
 
 
-@dataclass(frozen=True)
-class Copies:
+class Copies(Struct, frozen=True):
     """Where a node finds each sample, and from when on, [samples] each; inf: never.
 
     local_done: in this node's tier local_tier (0 if the node does not keep it). remote_done[j]: in tier j of any other.

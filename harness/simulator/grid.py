@@ -3,8 +3,9 @@
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
 from typing import Any
+
+from msgspec.structs import asdict, replace
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.simulator.answers import about, extent, heading, predictions, require, sampled_nodes

@@ -5,14 +5,13 @@ section 4. As in the simulations published there, a thread that reads a tier get
 every thread gets the node's share of the PFS. So the rates of threads add up (eq. 3.3), without contention for tiers.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import MB, System
 
 
-@dataclass(frozen=True)
-class Costs:
+class Costs(Struct, frozen=True):
     """Seconds per MB on one node of a system with `nodes` nodes; `staging` in MB.
 
     `sample`: seconds that every sample computes in addition, whatever its size: a workload's step time over its batch.

@@ -1,11 +1,11 @@
 """Predict policies for a case: one row each, on the engine that fits."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dlio_bench.harness.cluster.system import MB
 from dlio_bench.harness.plan.placement.contents import DoesNotApplyError, NodeContents
@@ -22,8 +22,7 @@ Filled: TypeAlias = tuple[float, float]  # MB read for tiers beside what steps r
 MANY_NODES = 32  # from here on the vectorised engine is the faster one
 
 
-@dataclass(frozen=True)
-class Prediction:
+class Prediction(Struct, frozen=True):
     """One row of the answer. `seconds` None: the policy does not apply, for `reason`.
 
     bytes: read by all nodes from each tier, from other nodes and from the PFS, with fills and double reads.

@@ -22,10 +22,10 @@ property of a policy or a machine:
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
+from msgspec.structs import replace
 
 from dlio_bench.harness.plan.placement.contents import Integers, NodeContents, Sizes, cut, from_file_system
 from dlio_bench.harness.plan.placement.frequency import counted

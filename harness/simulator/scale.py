@@ -10,11 +10,12 @@ the longer the nodes' sequences, the fewer nodes are simulated (sampled_nodes).
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dlio_bench.harness.plan.placement.contents import NodeContents
 from dlio_bench.harness.plan.placement.cooperative import first_holders, held_by_all, node_contents
@@ -48,8 +49,7 @@ HOLDING_ACCESSES = 100_000_000  # more epochs, up to these accesses of all nodes
 Estimate: TypeAlias = tuple[list[NodeContents], list[conserved.Represented]]
 
 
-@dataclass(frozen=True)
-class Streamed:
+class Streamed(Struct, frozen=True):
     """largest [steps of all epochs]: MB of the largest local batch. sequences: int32 ids of each sampled node."""
 
     largest: Floats

@@ -1,8 +1,7 @@
 """The scenarios of the published simulations: a dataset's sizes, its nodes and batch, and the machine they ran on."""
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from dlio_bench.harness.cluster.system import MB
 from dlio_bench.harness.plan.placement.contents import Sizes
@@ -10,8 +9,7 @@ from dlio_bench.harness.plan.placement.contents import Sizes
 _THESIS = "R. Boehringer, Master's thesis, ETH Zurich, 2020, section 5.2.1"
 
 
-@dataclass(frozen=True)
-class Scenario:
+class Scenario(Struct, frozen=True):
     """`samples` of Normal(mean, deviation) MB, redrawn while negative, read in global batches of `nodes` * `batch`."""
 
     name: str

@@ -5,10 +5,10 @@ is the faster engine from some tens of nodes on. It can also simulate a sample o
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
+from msgspec import Struct
 
 from dlio_bench.harness.plan.orders import Ids
 from dlio_bench.harness.plan.placement.contents import Mask
@@ -20,8 +20,7 @@ from dlio_bench.harness.simulator.traces import Outcome, Trace
 INF = np.inf
 
 
-@dataclass(frozen=True)
-class Crowd:
+class Crowd(Struct, frozen=True):
     """All `nodes` of a job of which only some are simulated. largest [steps]: MB of the largest batch on any node.
 
     A step then ends at mean + k * deviation of the ends on the simulated nodes. k is the place, in deviations, of the

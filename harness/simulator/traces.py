@@ -1,15 +1,13 @@
 """What an engine needs to know of a node, and what it returns."""
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from dlio_bench.harness.plan.placement.contents import Integers
 from dlio_bench.harness.simulator.fills import Copies, Floats, Tiers
 
 
-@dataclass(frozen=True)
-class Trace:
+class Trace(Struct, frozen=True):
     """One node's accesses, [accesses] each: `size` in MB, the rest as in Copies.
 
     room: MB that each takes in the staging buffer, if that is not its size.
@@ -22,8 +20,7 @@ class Trace:
     room: Floats | None = None
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """The result of an engine.
 
     seconds: the whole run, with fills before the first step. stalls [nodes]: seconds that each node waited for data in

@@ -8,10 +8,10 @@ import ctypes
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from dlio_bench.errors import DataError, EnvironmentFailure, remedy
 from dlio_bench.harness.machine import mounts
@@ -32,8 +32,7 @@ _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
 
 
-@dataclass(frozen=True)
-class Residency:
+class Residency(Struct, frozen=True):
     """How much of some files is in the page cache.
 
     bytes, resident_bytes: over all files, as the kernel reports. attestable: whether that report proves anything (see

@@ -4,9 +4,10 @@ Pure arrays. A chunk is what a thread takes at a time: neighbouring samples of o
 """
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dlio_bench.batches import Ids
 from dlio_bench.datagen.layout import Checksums
@@ -15,8 +16,7 @@ from dlio_bench.harness.storage.direct import Piece
 MOST_PIECES = 1024  # buffers of one preadv: IOV_MAX of Linux, limits.h
 
 
-@dataclass(frozen=True)
-class Samples:
+class Samples(Struct, frozen=True):
     """All samples of a plan, one behind the other, and where they lie; [n] or [n, fields].
 
     keys: of the open file that a sample is read from. batches: number of the batch. starts: first byte in the batch.
@@ -32,8 +32,7 @@ class Samples:
     starts: Ids
 
 
-@dataclass(frozen=True)
-class Reads:
+class Reads(Struct, frozen=True):
     """Calls of preadv in the order they are made; tables, so that a chunk's part of them is one slice.
 
     calls: int64 [calls, 5] = key, file, offset, bytes, number of pieces. pieces: int64 [pieces, 2] = first byte of a
@@ -45,8 +44,7 @@ class Reads:
     chunks: Ids
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(Struct, frozen=True):
     """The reads of some batches, cut into chunks. batches: the batch of each chunk, ascending.
 
     reads: None where samples are to be decoded or checked, which is done one by one: then chunk c is the samples from

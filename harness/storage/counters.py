@@ -1,14 +1,14 @@
 """The kernel's counters around a measurement: bytes this process took from devices, and what the processors did."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 FEWEST_TICKS = 50  # of all processors together: half a second of one, below which a share is noise
 
 
-@dataclass(frozen=True)
-class HostCpu:
+class HostCpu(Struct, frozen=True):
     """Jiffies of all processors since boot; take two and subtract. total = busy + iowait + idle + steal, where steal
     went to other virtual machines: not at this machine's disposal, and none of its work.
     """
@@ -18,8 +18,7 @@ class HostCpu:
     total: int
 
 
-@dataclass(frozen=True)
-class CpuShares:
+class CpuShares(Struct, frozen=True):
     """What a machine's processors did in some time, shares 0 to 1."""
 
     busy: float

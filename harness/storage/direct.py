@@ -11,11 +11,11 @@ import os
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from dlio_bench.batches import Bytes
 from dlio_bench.datagen.dataset import DAMAGED, Dataset
@@ -35,8 +35,7 @@ LARGE = 4 << 20  # bytes of memory: from there on it is asked for in huge pages,
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-@dataclass(frozen=True)
-class Alignment:
+class Alignment(Struct, frozen=True):
     """What direct reads of a file need, in bytes: memory that begins on multiples of `memory`, offsets and lengths
     that are multiples of `block`.
     """

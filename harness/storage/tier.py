@@ -12,8 +12,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from dlio_bench import recorder
 from dlio_bench.atomic_files import part_of, read_at, write_at
@@ -33,8 +34,7 @@ OPEN, COPY_READ, STAGE_READ, STAGE_WRITE = (CODE[name] for name in ("open", "cop
 CHUNK_BYTES = 8 << 20  # of a copy: the size from which parallel file systems read at full speed, and of an MPI message
 
 
-@dataclass(frozen=True)
-class Hold:
+class Hold(Struct, frozen=True):
     """A folder of copies in use by this process: `close` it to give it back."""
 
     folder: Path
@@ -51,8 +51,7 @@ class Hold:
         os.close(self._lock)
 
 
-@dataclass(frozen=True)
-class Room:
+class Room(Struct, frozen=True):
     """What a rank finds on its tier: `disk` names the file system (host and device number), sizes are in bytes."""
 
     disk: tuple[str, int]

@@ -8,8 +8,9 @@ touches of memory would fall into the timed part.
 import mmap
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from dlio_bench.atomic_files import read_at, write_at
 from dlio_bench.errors import EnvironmentFailure, remedy
@@ -20,8 +21,7 @@ from dlio_bench.units import format_bytes
 FLAGS = "flags"
 
 
-@dataclass(frozen=True)
-class TierFiles:
+class TierFiles(Struct, frozen=True):
     """A node's tiers, open: a handle each (-1 for one of no bytes), and a byte of shared memory for each sample.
 
     folders: where the tiers lie, for messages; their files have no names any more.

@@ -5,9 +5,10 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from dlio_bench import __version__
 from dlio_bench.benchmarks.layouts import layout_of
@@ -48,8 +49,7 @@ DEFAULT_WORKLOAD = "cdb"
 DEFAULT_RANKS = (1, 2)
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Struct, frozen=True):
     """The options of `dlio-bench storage`. None: chosen here."""
 
     folder: Path | None
@@ -68,8 +68,7 @@ class Options:
     io: str = "buffered"
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(Struct, frozen=True):
     """Ranks that measure together, as many on each of some nodes."""
 
     nodes: int

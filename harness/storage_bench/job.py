@@ -1,7 +1,6 @@
 """What every rank of a measurement gets: its job, and the files to read."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ COLD, WARM = "cold", "warm"
 CACHE_MODES = (COLD, WARM)
 
 
-@dataclass(frozen=True)
-class Job(SavedJob):
+class Job(SavedJob, frozen=True):
     """The measurement of one number of ranks. `creates_in`: folder for empty files, None where nothing is written."""
 
     ranks: int

@@ -1,10 +1,10 @@
 """Who reads which bytes in which sequence: pure functions to int64 [reads, 3] = file, offset, bytes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.plan.orders import permutation
@@ -16,8 +16,7 @@ SEQUENTIAL, RANDOM, RANGE = "sequential", "random", "range"
 PATTERNS = (SEQUENTIAL, RANDOM)
 
 
-@dataclass(frozen=True, eq=False)
-class Files:
+class Files(Struct, frozen=True, eq=False):
     """Files to be read: absolute paths, bytes of each, and where samples lie in them (`Reads`, one a sample)."""
 
     paths: tuple[str, ...]

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dlio_bench.benchmarks import registry
 from dlio_bench.datagen.layout import RANDOM
@@ -17,8 +18,7 @@ FILE_BYTES = 64_000_000  # small samples of no workload in particular share file
 _MARGIN = 1.02  # of the space: a file system needs some for itself
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(Struct, frozen=True):
     """The test files: `files` of them, all alike, each of `samples_per_file` samples of `sample_bytes`."""
 
     sample_bytes: int

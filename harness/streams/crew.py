@@ -5,10 +5,11 @@ that make the nodes even and publish nothing end at once.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from dlio_bench.counters import Cost
 from dlio_bench.harness.cluster.comm import Comm
@@ -20,8 +21,7 @@ from dlio_bench.harness.streams.settings import Streaming
 DONE = -(2**62)  # what a trainer tells a producer instead of an epoch, when it asks for nothing more
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """Where trainers and producers are. models: networks that are trained, each by as many ranks of each node."""
 
     nodes: int
@@ -72,8 +72,7 @@ def model_of(trainer: int, per_node: int, models: int) -> tuple[int, int]:
     return place // of_model, node * of_model + place % of_model
 
 
-@dataclass(frozen=True)
-class Opening:
+class Opening(Struct, frozen=True):
     """What a trainer tells when a session of its reader begins.
 
     plan: empty if another trainer tells it. folder: of the dataset, as its node sees it. mode: by which this session
@@ -87,8 +86,7 @@ class Opening:
     board: str = ""
 
 
-@dataclass(frozen=True)
-class Closing:
+class Closing(Struct, frozen=True):
     """What a rank tells when a session ends: by epoch, what its reads have cost, and the bytes that the device or the
     emulated file system, and the emulated client's cache, have delivered (None: not known); its processor seconds.
     """
@@ -98,8 +96,7 @@ class Closing:
     cpu_seconds: float = 0.0
 
 
-@dataclass(frozen=True)
-class Crew:
+class Crew(Struct, frozen=True):
     """This rank among all that were launched. folder: where streams have their contact files; interface: of the network
     that they use, "" for any. board: see Opening."""
 

@@ -6,9 +6,9 @@ without samples fill it up, so that every position has a batch for every rank.
 
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from dlio_bench.batches import Ids
 from dlio_bench.harness.streams.modes import ALL, PLANNED, ROUND_ROBIN, Mode
@@ -16,16 +16,14 @@ from dlio_bench.harness.streams.modes import ALL, PLANNED, ROUND_ROBIN, Mode
 NO_SAMPLES = np.zeros(0, np.int64)
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(Struct, frozen=True):
     """A batch of a plan: its epoch (or `batches.validation_after`) and its ids."""
 
     epoch: int
     ids: Ids
 
 
-@dataclass(frozen=True)
-class Dealt:
+class Dealt(Struct, frozen=True):
     """A batch that a producer publishes. position: in the plans; rank: of its model, which asks for it."""
 
     position: int
@@ -68,8 +66,7 @@ def demanded(plan: Sequence[Part], producer: int, producers: int, ranks: int) ->
     return [Dealt(at // ranks, at % ranks, part) for at, part in parts if (at // ranks) % producers == producer]
 
 
-@dataclass(frozen=True)
-class Taken:
+class Taken(Struct, frozen=True):
     """A step that a trainer takes from a stream. position: of its plan; None: the step is for another rank."""
 
     producer: int

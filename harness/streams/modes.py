@@ -3,15 +3,14 @@
 "Distribution modes: all, round robin, on demand; future: random shuffle" (A. Gainaru, WANT workshop at NeurIPS 2023).
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from dlio_bench.refusals import unknown
 
 ALL, ROUND_ROBIN, ON_DEMAND, PLANNED = "all", "round-robin", "on-demand", "planned"
 
 
-@dataclass(frozen=True)
-class Mode:
+class Mode(Struct, frozen=True):
     """One row. shared: a producer has one stream, which all trainers read; else it has one for each trainer.
 
     distribution: StepDistributionMode of ADIOS2's SST. known: whether the plan says which trainer gets which batch.

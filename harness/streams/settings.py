@@ -1,6 +1,6 @@
 """What a run has its streams set to."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from dlio_bench.harness.streams import modes
 from dlio_bench.harness.streams.adios import SST
@@ -10,8 +10,7 @@ BLOCK, DISCARD = "block", "discard"
 FULL = (BLOCK, DISCARD)
 
 
-@dataclass(frozen=True)
-class Streaming:
+class Streaming(Struct, frozen=True):
     """Streams of a job. producers: ranks that publish, beyond those that train; 0: each trainer's process has its own.
 
     queue: most steps that a stream holds. full: what a producer does then. timeout: seconds that one side of a stream

@@ -4,8 +4,9 @@ import json
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from dlio_bench import __version__, documents
 from dlio_bench.errors import EnvironmentFailure, UsageError
@@ -21,8 +22,7 @@ from dlio_bench.reports.typed import to_json
 NAME, PAGE, BEGUN = "reproduce.json", "report.html", "begun.json"
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Struct, frozen=True):
     """The options of the command line."""
 
     studies: tuple[str, ...]
@@ -33,8 +33,7 @@ class Options:
     json: bool
 
 
-@dataclass(frozen=True)
-class Planned:
+class Planned(Struct, frozen=True):
     """A study with its commands. lacking: why it is not testable here, so that it has none."""
 
     study: Study

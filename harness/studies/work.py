@@ -4,9 +4,10 @@ import json
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from dlio_bench import documents, signals
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, OutOfTime, UsageError
@@ -34,8 +35,7 @@ COMPARED = (SCHEMA, *earlier.SCHEMAS, couple.SCHEMA)  # schemas of a result.json
 Say = Callable[[str], None]  # tells a user what happens
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(Struct, frozen=True):
     """One command, about `seconds` long. words: without the program, and without --out, which is the folder; "@NAME"
     is the folder of another run of the study.
     """

@@ -11,9 +11,8 @@ if TYPE_CHECKING:
 
 def document(result: "Result", trial: int, recorded: "Recorded") -> dict[str, Any]:
     """As JSON. trial: a position."""
-    from dataclasses import asdict
-
     from msgspec import structs
+    from msgspec.structs import asdict
 
     from dlio_bench.reports.component_table import component_rows
 

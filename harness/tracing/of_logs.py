@@ -4,7 +4,8 @@ import argparse
 import csv
 import io
 import json
-from dataclasses import astuple
+
+from msgspec.structs import astuple
 
 from dlio_bench.errors import DataError
 

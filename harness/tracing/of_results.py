@@ -4,8 +4,10 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.tracing import components, input_time, kinds, pattern, span_files, study
@@ -17,8 +19,7 @@ if TYPE_CHECKING:
     from dlio_bench.reports.types import Result
 
 
-@dataclass(frozen=True)
-class Traced:
+class Traced(Struct, frozen=True):
     """One result, the position of one of its trials, its spans, and the files that were written of them."""
 
     label: str

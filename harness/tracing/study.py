@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def scalings(cases: "Sequence[tuple[str, Result, Steps, int, Recorded]]") -> "list[Scaling]":
     """The figures of results, by workload and reader: of each its label, itself, the position of a trial, its spans."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from dlio_bench.reports import traced
 

@@ -13,12 +13,13 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from dlio_bench import recorder
 from dlio_bench.atomic_files import PART, part_of, publish, sync
@@ -35,8 +36,7 @@ _ABOUT = "about"
 _GROUPS = ("weights", "optimizer", "lagged")
 
 
-@dataclass(frozen=True)
-class State:
+class State(Struct, frozen=True):
     """A training between two steps.
 
     step: steps done since the start; epoch: the one that step `step` belongs to. weights: all of the model's variables,
@@ -53,8 +53,7 @@ class State:
     about: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Saved:
+class Saved(Struct, frozen=True):
     """A checkpoint that was written: started and ended in seconds of time.perf_counter, made durable included."""
 
     path: Path
@@ -63,8 +62,7 @@ class Saved:
     ended: float
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(Struct, frozen=True):
     """The newest whole checkpoint of a folder; refused: why each newer file was passed over, a sentence each."""
 
     state: State

@@ -3,8 +3,9 @@
 import ctypes
 import re
 import time
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from dlio_bench.benchmarks.model import choose
 from dlio_bench.benchmarks.profile import DEFAULT_DEVICE, ESTIMATE, Profile, given

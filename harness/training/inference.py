@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dlio_bench.batches import Batch, Ids
 from dlio_bench.benchmarks import model as models
@@ -22,8 +22,7 @@ from dlio_bench.reports import trials
 from dlio_bench.reports.types import Network
 
 
-@dataclass(frozen=True)
-class Inferred:
+class Inferred(Struct, frozen=True):
     """What an inference of one trial left on one rank.
 
     summary: samples that this rank predicted, scores of the predictions of all ranks.

@@ -3,11 +3,11 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from dlio_bench.batches import Batch
 from dlio_bench.benchmarks import model as models
@@ -52,8 +52,7 @@ def start_tensorflow(comm: Comm, threads: int = 0) -> str:
     return str(tf.config.experimental.get_device_details(device).get("device_name", gpu))
 
 
-@dataclass(frozen=True)
-class Checkpoints:
+class Checkpoints(Struct, frozen=True):
     """One after every so many steps, in `folder`/READER-`scale`/`kept`/trial-NUMBER.
 
     about: what must be the same to go on, see checkpoint.State.
@@ -70,8 +69,7 @@ class Checkpoints:
         return self.folder / f"{reader}-{self.scale}" / self.kept / f"trial-{trial}"
 
 
-@dataclass
-class _Update:
+class _Update(Struct):
     """One of the updates of a step, see benchmarks.model.Update. train(lent, key) -> (loss, gradients)."""
 
     train: Callable[..., Any]

@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from dlio_bench.batches import Batch, Block
 from dlio_bench.benchmarks.model import Cutting, Model, Pieces

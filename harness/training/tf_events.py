@@ -7,11 +7,11 @@ this process leaves in the trace, between two looks at time.perf_counter, say ho
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dlio_bench import tensorflow_operations as table
 
@@ -26,8 +26,7 @@ PICO, NANO = 1e-12, 1e-9
 Row = tuple[str, float, float, int]  # component, start, end, bytes or -1
 
 
-@dataclass(frozen=True)
-class Marker:
+class Marker(Struct, frozen=True):
     """A marker that was left in the trace: time.perf_counter_ns before it began, inside it, and after it ended."""
 
     before: int
@@ -35,8 +34,7 @@ class Marker:
     after: int
 
 
-@dataclass(frozen=True)
-class Alignment:
+class Alignment(Struct, frozen=True):
     """Seconds to add to times of the trace for those of time.perf_counter, and by how much that may be wrong.
 
     drift: by how much the two clocks at least moved against each other between the first markers and the last, seconds.
@@ -47,8 +45,7 @@ class Alignment:
     drift: float
 
 
-@dataclass(frozen=True)
-class Operations:
+class Operations(Struct, frozen=True):
     """What was under way in TensorFlow's threads, by start: arrays [rows].
 
     component: index into `components`; thread: index into `threads`. start, end: seconds of time.perf_counter. bytes:

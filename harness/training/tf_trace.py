@@ -3,9 +3,10 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.errors import EnvironmentFailure
@@ -18,8 +19,7 @@ _LEVEL = 2
 _FIX = "Trace fewer steps, as with --trace-steps 10, or leave out --trace tf."
 
 
-@dataclass(frozen=True)
-class Traced:
+class Traced(Struct, frozen=True):
     """What was traced: the steps, from when to when (seconds of time.perf_counter, between the markers).
 
     delivered_bytes: of the batches that the trainer got in these steps. file: TensorFlow's own, if it is to be kept.

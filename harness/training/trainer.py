@@ -1,26 +1,24 @@
 """What the timed loop does with a batch: a trainer, emulated by waiting; the real one is in `network`."""
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dlio_bench.batches import Batch
 from dlio_bench.harness.training.compute import wait
 from dlio_bench.reports.trials import Inference, Reduced
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
+class Spent(Struct, frozen=True):
     """Seconds of a step that were not compute: making tensors of a batch, and waiting for the gradients' exchange."""
 
     convert: float = 0.0
     exchange: float = 0.0
 
 
-@dataclass(frozen=True)
-class Trained:
+class Trained(Struct, frozen=True):
     """What a training of one trial left on one rank.
 
     losses: float64 [steps], means over this rank's batches. summary: all reductions from begin to end, and checkpoints.
@@ -95,8 +93,7 @@ class Trainer(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Emulated:
+class Emulated(Struct, frozen=True):
     """Computes by waiting: step_seconds a step, sample_seconds a sample of a validation pass; 0 for no compute."""
 
     step_seconds: float = 0.0

@@ -1,11 +1,11 @@
 """The suite of readers on every staged placement, and what staging promises besides, seen from one rank."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError

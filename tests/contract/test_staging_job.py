@@ -1,12 +1,12 @@
 """Staging by several ranks. Alone it is a job of one; `tests/mpi/test_worlds.py` runs it under mpirun as well."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import DataError, EnvironmentFailure

@@ -19,7 +19,7 @@ RANKS, RANKS_PER_NODE = 4, 2
 # What each rank does: stage all files or a subset, deliver a batch, and meet.
 RANK = """
 import os, signal, sys, time
-from dataclasses import replace
+from msgspec.structs import replace
 from pathlib import Path
 import numpy as np
 from dlio_bench.datagen.dataset import open_dataset

@@ -15,8 +15,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from dlio_bench.batches import Batch, Block
 from dlio_bench.benchmarks import registry

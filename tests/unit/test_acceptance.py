@@ -6,11 +6,11 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, OutOfTime, UsageError
 from dlio_bench.harness import cli

@@ -1,10 +1,9 @@
 """How much data: from a number, a size or a share to files of every split; what a cold run needs; published totals."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.layout import RANDOM, TEST, TRAIN, VALIDATION, Layout, Split

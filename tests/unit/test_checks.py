@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.run.asked.job import Job

@@ -3,13 +3,12 @@
 import json
 import threading
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from dlio_bench.benchmarks.grayscott.published import DECK, SLOWDOWNS
 from dlio_bench.benchmarks.grayscott.solver import Slab, slab

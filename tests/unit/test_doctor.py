@@ -2,12 +2,12 @@
 
 import json
 import os
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import asdict, replace
 
 from dlio_bench.harness import doctor
 from dlio_bench.harness.cluster import launch_site

@@ -1,11 +1,10 @@
 """What holds of every order: each sample as often as declared, whole steps, alike twice, other in other epochs."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan.orders import ORDERS, Ids, Order, Shape, every_sample_once, find_order, steps_of

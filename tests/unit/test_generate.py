@@ -9,11 +9,11 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.dataset import Dataset, open_dataset
@@ -32,7 +32,7 @@ MANY, STOPPED = 60, 150  # files enough that an end in the middle is in the midd
 GENERATION = """
 import faulthandler, multiprocessing, os, signal, sys, time
 from concurrent.futures import _base
-from dataclasses import replace
+from msgspec.structs import replace
 from pathlib import Path
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.generate import generate

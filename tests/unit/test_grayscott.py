@@ -1,9 +1,8 @@
 """The Gray-Scott solver beside what was published of it, and beside a plain statement of its equations."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from dlio_bench.benchmarks.grayscott import kernels, published
 from dlio_bench.benchmarks.grayscott.published import PUBLISHED

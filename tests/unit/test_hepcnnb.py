@@ -2,7 +2,6 @@
 
 import zlib
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -11,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from crc32c import crc32c
+from msgspec.structs import replace
 
 from dlio_bench.benchmarks.hepcnnb import events
 from dlio_bench.benchmarks.hepcnnb.layout import layout

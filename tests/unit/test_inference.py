@@ -1,11 +1,11 @@
 """Inference: what `--compute infer` means and refuses, what a network predicts, batches that end smaller."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from dlio_bench.batches import Batch, Block
 from dlio_bench.benchmarks.hepcnnb.model import HEPCNNB_CNN, fields

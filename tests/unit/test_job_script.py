@@ -4,10 +4,10 @@ import json
 import os
 import shlex
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.job_script.script import Script, minutes_for, most, render

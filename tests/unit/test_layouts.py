@@ -4,7 +4,6 @@ import io
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import NormalDist
@@ -13,6 +12,7 @@ import h5py
 import numpy as np
 import pytest
 from crc32c import crc32c
+from msgspec.structs import replace
 from PIL import Image
 
 from dlio_bench.benchmarks.cdb.stats import ChannelStats, known_distribution

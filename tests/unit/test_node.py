@@ -3,11 +3,11 @@
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.machine.temp_folders import temp_folder

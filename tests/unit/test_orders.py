@@ -1,9 +1,8 @@
 """What each order is, its shares of unequal files, and orders and shares that cannot be."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan.deals import stage_partition, stage_subset

@@ -1,10 +1,10 @@
 """Predictions of readers that stream, held against what can be worked out by hand. Nothing here needs ADIOS2."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.dataset import Dataset

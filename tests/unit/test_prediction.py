@@ -1,10 +1,10 @@
 """Predictions of a run's readers, from its own plan on real extents and a machine of known rates."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.dataset import Dataset

@@ -1,13 +1,13 @@
 """Compute profiles: their files, the step times between and beyond their rows, and which of them a run takes."""
 
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dlio_bench.benchmarks.profile import DERIVED, ESTIMATE, MEASURED, PUBLISHED, Profile, Row
 from dlio_bench.benchmarks.profile import given as given_time

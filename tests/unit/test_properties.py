@@ -1,8 +1,7 @@
 """The five properties of readers: what follows from their rows agrees with the published table."""
 
-from dataclasses import fields, replace
-
 import pytest
+from msgspec.structs import fields, replace
 
 from dlio_bench.harness.plan import properties
 from dlio_bench.harness.plan.policies import PLACEMENTS, POLICIES

@@ -1,9 +1,8 @@
 """Scenarios S1, S3 and S4, variations of S2, and rules of the published simulator, against published figures."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from dlio_bench.harness.cluster.system import Rates, shipped
 from dlio_bench.harness.plan.placement.contents import from_file_system

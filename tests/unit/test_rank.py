@@ -3,11 +3,11 @@
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.harness.cluster.code import code_digest

@@ -1,10 +1,10 @@
 """What bound a run: each rule, and each contradiction that leaves it undetermined."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dlio_bench.reports import bound, checkpoint_marks, statistics, text
 from dlio_bench.reports.advice import advice

@@ -1,9 +1,9 @@
 """Our readers on the virtual clock, held against what can be worked out by hand."""
 
-from dataclasses import replace
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from dlio_bench.harness.cluster.system import MB, Rates, Stream, System, Tier
 from dlio_bench.harness.readers.threads import Readers

@@ -1,11 +1,10 @@
 """The engine that conserves the file system's bandwidth: closed forms, the bound on bytes, and `run --predict`."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dlio_bench.harness.cluster.system import MB, Rates, Tier, shipped
 from dlio_bench.harness.plan.policies import POLICIES

@@ -1,11 +1,10 @@
 """The two engines agree, and both with what can be worked out by hand."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dlio_bench.harness.cluster.system import Rates, shipped
 from dlio_bench.harness.plan.placement.contents import from_file_system

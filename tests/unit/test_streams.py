@@ -2,7 +2,6 @@
 
 import importlib.util
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dlio_bench.harness import doctor
 from dlio_bench.harness.cli import main

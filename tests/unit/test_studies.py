@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.cli import main, parser

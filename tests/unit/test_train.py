@@ -1,12 +1,12 @@
 """The trainer's seam in the timed loop, the real trainer on one rank, and what `--compute train` refuses."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from dlio_bench.batches import Batch, Block
 from dlio_bench.benchmarks.hepcnnb.model import HEPCNNB_CNN, fields

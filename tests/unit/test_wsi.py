@@ -4,7 +4,6 @@ That all ways to read give the same patches is in tests/streams/test_wsi.py.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 import pytest
+from msgspec.structs import replace
 
 from dlio_bench.batches import Batch, Block
 from dlio_bench.benchmarks.model import Cutting

@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from dlio_bench import __version__
 from dlio_bench.atomic_files import write_whole
@@ -32,8 +33,7 @@ LEAST_STEPS = 5
 _HEAD = "# Written by `dlio-bench calibrate --compute`; use it with `--compute emulate:@FILE`.\n\n"
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Struct, frozen=True):
     """The options of `dlio-bench calibrate --compute`. compute: WORKLOAD or WORKLOAD:MODEL. None: chosen here."""
 
     compute: str

@@ -1,12 +1,9 @@
 """The job of the process that measures step times."""
 
-from dataclasses import dataclass
-
 from dlio_bench.harness.cluster.job import SavedJob
 
 
-@dataclass(frozen=True)
-class Job(SavedJob):
+class Job(SavedJob, frozen=True):
     """batches: ascending. steps: timed of each batch, 0: as many as a fair median needs. threads: 0 for all cores."""
 
     workload: str

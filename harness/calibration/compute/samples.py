@@ -1,9 +1,9 @@
 """Decoded batches in memory, of samples that the workload's own generator makes."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from dlio_bench.batches import Batch, Block, Bytes, Ids
 from dlio_bench.benchmarks.workload import Workload

@@ -1,11 +1,11 @@
 """What every way of coupling offers both sides, and what they check of each output."""
 
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import crc32c
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dlio_bench.benchmarks.grayscott.solver import Slab
 from dlio_bench.errors import DataError
@@ -14,8 +14,7 @@ Array = npt.NDArray[np.float64]
 ABOUT = 4  # int64 numbers that travel with a slab: number of the output, first plane, planes, CRC
 
 
-@dataclass
-class Clock:
+class Clock(Struct):
     """Seconds of one side in one case. waited: for the other side; moved: giving and getting outputs."""
 
     waited: float = 0.0

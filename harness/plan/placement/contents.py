@@ -5,10 +5,10 @@ message. (Dryden et al., SC'21, section 5, compute it once and share it.)
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan.orders import Ids
@@ -23,8 +23,7 @@ class DoesNotApplyError(UsageError):
     """The policy cannot work here: its tiers are too small for what it must keep. The message says how."""
 
 
-@dataclass(frozen=True)
-class NodeContents:
+class NodeContents(Struct, frozen=True):
     """One node's share of a placement.
 
     tiers: for each tier behind the staging buffer (RAM first) int64 ids in fetch order, each id in one tier only.

@@ -5,15 +5,14 @@ any other plan. Ranks fill node after node: node n has ranks [n * r, (n + 1) * r
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from dlio_bench.batches import Ids
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(Struct, frozen=True):
     """What one rank does in a staging; file numbers, ascending.
 
     kept: files that its node keeps, the same on all ranks of the node. reads: files that the rank reads from the

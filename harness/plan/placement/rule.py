@@ -1,7 +1,8 @@
 """The columns of the table PLACEMENTS; its rows are in `harness/plan/policies.py`."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dlio_bench.harness.plan.orders import Ids
 from dlio_bench.harness.plan.placement.contents import Integers, NodeContents, Sizes
@@ -20,8 +21,7 @@ Redraw = Callable[[Sequence[NodeContents], int, int, int, int], Ids]
 ShareFiles = Callable[[Sequence[Ids], int, int, int], Share]
 
 
-@dataclass(frozen=True)
-class Behaviour:
+class Behaviour(Struct, frozen=True):
     """What a reader does with the samples that nodes keep.
 
     With any behaviour the trainer reads a sample that is not staged in time on demand, from the fastest source that has
@@ -41,8 +41,7 @@ class Behaviour:
     guesses: bool = False
 
 
-@dataclass(frozen=True)
-class FileCopies:
+class FileCopies(Struct, frozen=True):
     """Whole files that ranks copy to node-local storage before the first batch.
 
     share: what each rank copies, and sends to ranks of other nodes. description: what a node gets, in words.
@@ -55,8 +54,7 @@ class FileCopies:
     handed_over: bool = False
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(Struct, frozen=True):
     """One row of PLACEMENTS.
 
     keep: which samples each node keeps in its tiers, for `readers/placed` on files and the simulator on the model.

@@ -3,9 +3,9 @@
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from dlio_bench import recorder
 from dlio_bench.batches import Ids
@@ -26,8 +26,7 @@ PROBES = 8  # reads of a tier, to measure how fast memory is
 TIER_READ, TIER_WRITE, REMOTE_READ = (CODE[name] for name in ("tier read", "tier write", "remote read"))
 
 
-@dataclass(frozen=True)
-class Locations:
+class Locations(Struct, frozen=True):
     """A node's tiers for one of its ranks: the places of samples, their bytes, their states, the names of the tiers."""
 
     layout: Layout

@@ -1,11 +1,11 @@
 """Where every sample lies. Each rank computes the same from the plan of all ranks, without messages."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dlio_bench.batches import Ids
 from dlio_bench.harness.plan.placement.contents import Integers, NodeContents, Sizes
@@ -15,8 +15,7 @@ Ranks = npt.NDArray[np.int32]
 NOWHERE = -1
 
 
-@dataclass(frozen=True)
-class Sequences:
+class Sequences(Struct, frozen=True):
     """What the nodes read, in order, computed at each call and not kept.
 
     `of(rank, epoch)`: what a rank reads in an epoch, int64 [accesses], in order. Callers go through all ranks of an
@@ -79,8 +78,7 @@ class Sequences:
         return np.concatenate(streams)[order], places[order]
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """One node's tiers, and which ranks have the samples that they do not keep. Arrays are [samples] if not said.
 
     number: place of the sample among all that the node keeps, tier by tier in fetch order; NOWHERE: not kept.

@@ -9,10 +9,10 @@ those who take its other chunks.
 import threading
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
 
 from dlio_bench.batches import Ids
 from dlio_bench.counters import Cost
@@ -27,8 +27,7 @@ _UNDECIDED, _STRAIGHT, _TAKEN = 0, 1, 2
 LOOK_AT = 16  # of so many reads past the supply the last is timed, which costs a tenth of reading a chunk from memory
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(Struct, frozen=True):
     """A plan cut into groups, and those into chunks. batches: of each chunk, ascending. inner: chunks as read straight.
 
     ids [n]; kept, starts: int64 [n + 1], where each sample is among all that is delivered, as it is kept and as it is

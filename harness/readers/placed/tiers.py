@@ -1,9 +1,9 @@
 """The tiers of a node that keep samples: their sizes, and the bytes of a sample in them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from dlio_bench.batches import Ids
 from dlio_bench.harness.readers.sample_view import SampleView
@@ -11,8 +11,7 @@ from dlio_bench.harness.readers.sample_view import SampleView
 RAM, DISK = "ram", "disk"
 
 
-@dataclass(frozen=True)
-class Tiers:
+class Tiers(Struct, frozen=True):
     """Bytes of a node's tiers, in memory and on node-local storage; 0: no such tier.
 
     rates: known bytes a second that one thread gets from a source ("pfs", "remote", "ram", "disk"). Other rates are

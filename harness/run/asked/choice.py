@@ -1,6 +1,6 @@
 """Turns the name of a reader into a policy: a row of the table, with the axes that the user set."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.errors import UsageError

@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dlio_bench.datagen import objects
 from dlio_bench.datagen.claim import await_maker
@@ -27,8 +29,7 @@ SEED = 1  # of the bytes; the order has a seed of its own
 NAMED = 3  # bad files that a message names at most
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(Struct, frozen=True):
     """Where a run's data are or will be. samples, stored_bytes: of the training split; of all splits for an inference.
 
     files: how many files of each split to generate if they are missing; None: the user gave the data.

@@ -5,7 +5,8 @@ An inference predicts every sample of the dataset once. The ranks divide the sam
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dlio_bench.benchmarks.model import choose
 from dlio_bench.benchmarks.workload import Workload
@@ -19,8 +20,7 @@ from dlio_bench.harness.training.checkpoint import required
 from dlio_bench.harness.training.libraries import require_libraries
 
 
-@dataclass(frozen=True)
-class Inference:
+class Inference(Struct, frozen=True):
     """The network of a run that predicts, and the folder and step of the checkpoint with its weights.
 
     resume: None: the network has the weights that a training starts with.

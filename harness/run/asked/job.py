@@ -1,7 +1,8 @@
 """The job of a run, which every rank gets."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import field
 
 from dlio_bench.harness.cluster.job import SavedJob
 from dlio_bench.harness.plan.policies import Policy
@@ -21,8 +22,7 @@ SYNC_MODES = ("step", "epoch", "none")
 MEMORY = "memory"  # in `left_open`, beside the names of the tiers
 
 
-@dataclass(frozen=True)
-class Job(SavedJob, RankOptions):
+class Job(SavedJob, RankOptions, frozen=True):
     """One measurement. Sizes are in bytes, times in seconds. All readers share one plan and one dataset.
 
     models: that are trained side by side, each by as many ranks of each node; ranks_per_node: of all of them.

@@ -2,8 +2,9 @@
 
 import os
 import secrets
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from dlio_bench.datagen.dataset import store_of
 from dlio_bench.errors import UsageError

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan.policies import REDRAWN, Policy
@@ -17,8 +18,7 @@ RATE = "lr="
 HOW = "Give a number, such as --models 3, or networks: --models NAME[:lr=X][,NAME...]"
 
 
-@dataclass(frozen=True)
-class TrainedModel:
+class TrainedModel(Struct, frozen=True):
     """One of several models. network: its name, None for the workload's; rate: its constant learning rate, None for the
     published schedule."""
 

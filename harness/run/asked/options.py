@@ -1,16 +1,17 @@
 """The options of `dlio-bench run` as data. The command line fills them in; nothing else reads argparse."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import fields, replace
 
 from dlio_bench.harness.run.asked import tracing
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankOptions:
+class RankOptions(Struct, frozen=True, kw_only=True):
     """Options that every rank gets unchanged: fields of `Options` and of `Job`."""
 
     ranks_per_node: int = 1
@@ -32,8 +33,7 @@ class RankOptions:
         return {field.name: getattr(self, field.name) for field in fields(RankOptions)}
 
 
-@dataclass(frozen=True)
-class Options(RankOptions):
+class Options(RankOptions, frozen=True):
     """What the user gave. None: nothing, so that the default comes from workload, data or machine."""
 
     workload: str

@@ -1,11 +1,11 @@
 """Options that a result keeps, so that `run --from` repeats its run: everything that was decided is set in them."""
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import fields, replace
 
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.readers.placed.tiers import DISK, RAM

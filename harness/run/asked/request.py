@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
+from msgspec import Struct
 
 from dlio_bench.benchmarks import registry
 from dlio_bench.benchmarks.layouts import find_layout
@@ -40,8 +40,7 @@ from dlio_bench.harness.training.compute import step_time
 OF_SAMPLES = ("sequential", "global-shuffle")  # orders that deal samples; others deal whole files
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(Struct, frozen=True):
     """Options with every name resolved."""
 
     options: Options

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.ground.defaults import STEPS, TIMED_STEPS
@@ -13,8 +14,7 @@ LONGER = "an epoch has"  # how the note on several epochs begins
 MARGIN = 1.5  # a first look aims at so many times the shortest trial: a trial that ends up too short is wasted
 
 
-@dataclass(frozen=True)
-class Minimum:
+class Minimum(Struct, frozen=True):
     """The shortest trial that may be compared. seconds: 0 for a smoke test of STEPS steps."""
 
     seconds: float
@@ -41,8 +41,7 @@ class Minimum:
         return max(1 + max(0, math.ceil((target - first) / later)) for first, later in epoch_seconds)
 
 
-@dataclass(frozen=True)
-class TrialSize:
+class TrialSize(Struct, frozen=True):
     """Batch of a rank and epochs of a trial. notes: how they differ from the published run, for the result."""
 
     batch: int

@@ -1,7 +1,8 @@
 """`--stream` and its kin: resolves and checks the options of streams."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster import watch

@@ -1,8 +1,10 @@
 """`--compute train`: resolves and checks its options."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dlio_bench.benchmarks.model import Model, choose, require_labels
 from dlio_bench.benchmarks.workload import Workload
@@ -19,8 +21,7 @@ from dlio_bench.harness.training.libraries import require_libraries
 TRAIN, INFER = "train", "infer"
 
 
-@dataclass(frozen=True)
-class Training:
+class Training(Struct, frozen=True):
     """What a run trains, and how ranks exchange gradients (see ExchangeOptions)."""
 
     model: str

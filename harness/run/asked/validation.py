@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.datagen.layout import VALIDATION, Layout
@@ -12,8 +13,7 @@ from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.training import TRAIN
 
 
-@dataclass(frozen=True)
-class Validation:
+class Validation(Struct, frozen=True):
     """A pass over the validation split follows every `every`-th epoch.
 
     sample_seconds: of emulated compute for a sample; 0: no compute is emulated.

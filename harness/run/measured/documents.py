@@ -1,6 +1,5 @@
 """The files in which ranks leave what they measured for the command: `JobMeasured` and `ReaderMeasured`."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -65,8 +64,7 @@ class RankTrial(Struct, frozen=True, kw_only=True):
     batches: int | None = None
 
 
-@dataclass(frozen=True)
-class Verified:
+class Verified(Struct, frozen=True):
     """Counts over all ranks. epochs_once: epochs in which every planned sample came exactly once.
 
     passes_once: validation passes of this kind. epochs_alike: epochs with the same sequence on every rank.

@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dlio_bench.batches import Batch
 from dlio_bench.harness.cluster.comm import Comm
@@ -20,8 +20,7 @@ NO_PASSES: Mapping[int, Pass] = MappingProxyType({})
 NOTHING: Mapping[int, Callable[[], None]] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class Elapsed:
+class Elapsed(Struct, frozen=True):
     """Seconds of this rank's loop, and of its interval around both barriers, which encloses the work of all ranks.
 
     started: when the loop started. met: whether ranks met in a barrier after each step.

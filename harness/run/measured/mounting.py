@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from dlio_bench.datagen import objects
 from dlio_bench.harness.cluster.comm import Comm, together

@@ -3,10 +3,11 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.free_space import SHARED_MEMORY, free_bytes

@@ -8,11 +8,11 @@ import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dlio_bench.counters import Cost
 from dlio_bench.harness.run.asked.job import Job
@@ -28,8 +28,7 @@ MOST_STEPS = 4096  # of them
 Rows = npt.NDArray[np.float64]  # of a StepLog, [steps, 7]
 
 
-@dataclass(frozen=True)
-class Watched:
+class Watched(Struct, frozen=True):
     """A trial at work. samples: int64 [steps + 1], of this rank before each step; None where nobody knows them."""
 
     times: TrialTimes

@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from dlio_bench.batches import Batch
 from dlio_bench.benchmarks.pipeline import Decode

@@ -1,6 +1,5 @@
 """One rank: it checks that all ranks run the same, runs the trials, verifies, and hands its times to rank 0."""
 
-import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -116,7 +115,7 @@ def _measure(
     decode = reading.decode(job, site.dataset)
     fields = stage_view(job.view, workload.labels, comm.rank, comm.size) if job.shard == PIPELINE else job.view
     views = {name: view_of(row, site.dataset, fields, decode, pipeline) for name, row in job.readers.items()}
-    site = dataclasses.replace(site, sharded=reading.sharded(job, views))
+    site = replace(site, sharded=reading.sharded(job, views))
     draws = {
         name: drawn(row.rule, job.tiers.sizes_of(views[name]), job.tiers.capacities, shape, job.epochs)
         for name, row in job.readers.items()

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from tempfile import gettempdir
@@ -17,6 +16,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import Struct, field
 
 from dlio_bench import recorder
 from dlio_bench.atomic_files import write_whole
@@ -56,8 +56,7 @@ LEAST_ROWS = 200_000  # that make a folder worth it: 10 MB
 NOW = "now.json"
 
 
-@dataclass(frozen=True)
-class Now:
+class Now(Struct, frozen=True):
     """What a rank is at: in a trial of a reader since a moment of time.perf_counter(), or in none (reader '')."""
 
     rank: int
@@ -119,8 +118,7 @@ def rescued(work: Path) -> Iterator[None]:
         raise
 
 
-@dataclass
-class Kept:
+class Kept(Struct):
     """The spans of a reader on one rank: tables of ROW by trial and thread."""
 
     tracks: list[tuple[int, int, str]] = field(default_factory=list)  # process, thread's number, its name

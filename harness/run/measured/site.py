@@ -1,8 +1,10 @@
 """Where a rank's bytes come from: the dataset as its node sees it, the caches on the way, and the byte counters."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dlio_bench.datagen import objects
 from dlio_bench.datagen.dataset import Dataset
@@ -25,8 +27,7 @@ BEYOND = "an object store has no page cache on this machine; caches of its own c
 KEPT_WARM = 0.5  # of the machine's memory: smaller datasets stay in memory below an emulated file system
 
 
-@dataclass(frozen=True)
-class Delivered:
+class Delivered(Struct, frozen=True):
     """Bytes so far: from the device or the emulated PFS, and from the emulated client cache. None: not known."""
 
     device: int | None
@@ -37,8 +38,7 @@ class Delivered:
         return Delivered(_minus(self.device, before.device), _minus(self.client_cache, before.client_cache))
 
 
-@dataclass(frozen=True)
-class Site:
+class Site(Struct, frozen=True):
     """A rank's place. dataset: in the folder where this node sees it; origin: in its folder below an emulation.
 
     direct: whether readers pass the page cache.

@@ -6,6 +6,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
 from msgspec.structs import replace
 
 from dlio_bench.benchmarks.model import Course, choose, constant
@@ -99,7 +100,7 @@ def opened(
     passes = chain.from_iterable(reader_trials[0].passes(comm.rank) for reader_trials in trials.values())
     sizes = sorted({len(ids) for pass_ in passes for ids in pass_.batches})
     trainer.compile([(job.batch, block) for block in blocks], [(size, block) for block in blocks for size in sizes])
-    options = {name: value for name, value in vars(training).items() if name not in ("model", "kind")}
+    options = {name: value for name, value in structs.asdict(training).items() if name not in ("model", "kind")}
     yield trainer, replace(trainer.described, **options)
     trainer.close()
 

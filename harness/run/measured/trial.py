@@ -3,13 +3,13 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from msgspec.structs import asdict
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 
 from dlio_bench.batches import Batch, is_validation, validation_after
 from dlio_bench.counters import EpochCost, PassCost, total
@@ -39,8 +39,7 @@ from dlio_bench.reports.metrics import TRAINING
 from dlio_bench.reports.trials import Inference, Reduced
 
 
-@dataclass
-class TrialTimes:
+class TrialTimes(Struct):
     """What one rank measures in a trial."""
 
     number: int

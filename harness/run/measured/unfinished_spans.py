@@ -9,11 +9,11 @@ import io
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 
 from dlio_bench import recorder
 from dlio_bench.batches import validation_after
@@ -40,8 +40,7 @@ PATIENCE = 5.0  # seconds for what dead ranks have left to be packed
 LOOK_SECONDS = 0.05
 
 
-@dataclass(frozen=True)
-class Left:
+class Left(Struct, frozen=True):
     """What one rank has left of one reader. steps: done and planned, of the trial that it was in."""
 
     now: Now

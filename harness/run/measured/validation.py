@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from dlio_bench.batches import Batch, Ids
 from dlio_bench.harness.cluster.comm import Comm
@@ -15,8 +15,7 @@ from dlio_bench.harness.timeline import StepLog
 from dlio_bench.harness.training.trainer import Trainer
 
 
-@dataclass(frozen=True)
-class Pass:
+class Pass(Struct, frozen=True):
     """The validation pass after an epoch: the ids of each batch, and the log that the pass fills.
 
     scores: of the network by name, empty if none is trained.

@@ -1,8 +1,9 @@
 """The reads that a reader makes for a rank's plan, for the simulator."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import Struct
 
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import CONTAINERS
@@ -14,8 +15,7 @@ from dlio_bench.harness.storage.chunks import Work
 from dlio_bench.harness.storage.extents import CHECKED_BYTES, OPEN_FILES, OPEN_VISITS, ExtentReader
 
 
-@dataclass(frozen=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """What decides the reads of a sample: its view, and whether it is checked. preprocess: MB/s of one thread."""
 
     sample_view: SampleView

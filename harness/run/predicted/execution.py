@@ -1,10 +1,10 @@
 """A reader of a run on the virtual clock: what its ranks read, where from, and when their steps begin and end."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from msgspec import Struct
 
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.dataset import Dataset
@@ -28,8 +28,7 @@ from dlio_bench.harness.storage import tier
 DIRTY = 0.1  # of memory: vm.dirty_background_ratio, whose default is 10 % (Linux, admin-guide/sysctl/vm.rst)
 
 
-@dataclass(frozen=True)
-class Plans:
+class Plans(Struct, frozen=True):
     """What every rank reads in the simulation: [rank][epoch] int64 [steps, batch]. steps, epochs: of the whole run."""
 
     ids: list[list[Ids]]
@@ -47,8 +46,7 @@ class Plans:
         return len(self.ids[0][0])
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """One reader of a job, on a machine."""
 
     job: Job
@@ -136,8 +134,7 @@ class Setting:
         return max(FEWEST_SLOTS, slots_of(self.job.staging_bytes, most))
 
 
-@dataclass(frozen=True)
-class Executed:
+class Executed(Struct, frozen=True):
     """The ranks at their end. staged: seconds before the first batch. bytes: read from each source, by its name."""
 
     ranks: Sequence[runtime.Rank]

@@ -3,12 +3,11 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
@@ -28,8 +27,7 @@ PREDICTION_FILE, SYSTEM_FILE = "prediction.json", "system.toml"
 SCRATCH_BYTES = 256_000_000  # that the calibration of a run reads
 
 
-@dataclass(frozen=True)
-class Forecast:
+class Forecast(Struct, frozen=True):
     """The document of prediction.json."""
 
     document: Mapping[str, Any]

@@ -7,6 +7,8 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from dlio_bench.harness.plan.placement.rule import Behaviour
 from dlio_bench.harness.readers.placed.claims import Claims, State
 from dlio_bench.harness.readers.placed.layout import Layout
@@ -53,8 +55,7 @@ class Cache:
         return hit
 
 
-@dataclass(frozen=True)
-class Costs:
+class Costs(Struct, frozen=True):
     """reads(sample): the sizes of its reads from the file system. sizes [samples]: bytes of a sample in a tier.
 
     pfs: the file system; cached: the device behind `caches` [nodes]; tiers, writes: each tier, for reading and writing.

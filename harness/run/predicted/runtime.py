@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dlio_bench.harness.readers.ahead import wake_at
 from dlio_bench.harness.readers.threads import Readers
@@ -18,8 +19,7 @@ from dlio_bench.harness.run.predicted.devices import Device
 from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process, Signal
 
 
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(Struct, frozen=True):
     """What a thread takes at a time: its step, and its reads as (key of the open file, bytes).
 
     cached: whether a cache on the way has its bytes. samples: its ids, if it matters which node has them.
@@ -32,8 +32,7 @@ class Chunk:
     samples: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class Devices:
+class Devices(Struct, frozen=True):
     """Where a rank reads. cached: the cache on the way."""
 
     stored: Device
@@ -76,8 +75,7 @@ class Handles:
         return now + self._open_seconds
 
 
-@dataclass(frozen=True)
-class Pace:
+class Pace(Struct, frozen=True):
     """What the trainer does between two batches: seconds of compute, and whether ranks meet after each step."""
 
     step_seconds: float

@@ -4,7 +4,8 @@ streams/dealing.py says who publishes and who takes which batch, as when a reade
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dlio_bench.harness.cluster.system import MB, STAGING, Stream, System
 from dlio_bench.harness.run.predicted.devices import Device
@@ -87,8 +88,7 @@ class Slots:
             yield from finish(self._clock, rank, step, meeting, pace)
 
 
-@dataclass(frozen=True)
-class Coming:
+class Coming(Struct, frozen=True):
     """A step that a trainer takes. reader, number: of the trainer among those of the stream, and of the step in it.
 
     size: bytes; None: the step is for another rank.

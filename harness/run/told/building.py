@@ -3,12 +3,12 @@
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import cast
 
 import numpy as np
+from msgspec import Struct, structs
 from msgspec.structs import asdict
 
 from dlio_bench import __version__
@@ -37,8 +37,7 @@ from dlio_bench.reports.trials import Cache, Cached, CheckpointLoad, Epoch, Tria
 from dlio_bench.reports.types import Compute, Data, Draft, Named, Plan
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """What the command knows of a run beyond the job."""
 
     request: Request
@@ -47,8 +46,7 @@ class Setting:
     storage: Document | None = None  # of `dlio-bench storage`
 
 
-@dataclass(frozen=True)
-class Launched:
+class Launched(Struct, frozen=True):
     """How the command started the job, and the seconds until its ranks were ready."""
 
     launcher: Launcher
@@ -162,7 +160,7 @@ def build(
             bound_processors=measured.bound_processors,
             interfaces=measured.interfaces,
             tier_folders=list(job.tier_folders),
-            emulated_pfs=None if job.pfs is None else EmulatedPfs(**vars(job.pfs), says=_says(job, job.pfs)),
+            emulated_pfs=None if job.pfs is None else EmulatedPfs(**structs.asdict(job.pfs), says=_says(job, job.pfs)),
             launcher=launched.launcher,
             mpi=measured.mpi,
             ceiling=None if storage is None else Ceiling(ceiling_for(storage, sample_bytes), storage.folder),

@@ -1,8 +1,9 @@
 """The checks that a result must pass: each with what was expected and what was found."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
+
+from msgspec import Struct
 
 from dlio_bench.harness.plan.policies import STREAM, Policy
 from dlio_bench.harness.plan.shape import KEEP, ONE_ORDER, PIPELINE
@@ -21,8 +22,7 @@ JUDGED_STEP = 0.005  # seconds: shorter waits than a scheduler's slice overrun o
 MOST_CLOCK_DRIFT = 0.01  # of a trial, between wall and monotonic clock: beyond it somebody set the clock
 
 
-@dataclass(frozen=True)
-class Count:
+class Count(Struct, frozen=True):
     """Steps of an epoch as planned for this reader, and the samples they deliver."""
 
     steps: int

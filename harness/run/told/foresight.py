@@ -3,8 +3,9 @@
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from dlio_bench.datagen.layout import Layout
 from dlio_bench.datagen.workers import usual_workers

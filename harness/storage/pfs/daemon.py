@@ -8,10 +8,10 @@ import os
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from dlio_bench.harness.storage.pfs.board import READY, Board
 from dlio_bench.harness.storage.pfs.bucket import SharedBucket
@@ -24,8 +24,7 @@ _GRACE_SECONDS = 2.0  # for requests under way when the parent is gone
 _PR_SET_TIMERSLACK = 29  # prctl(2)
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(Struct, frozen=True):
     """source: the folder shown. mount: where. node: whose row of the board.
 
     bucket: the file of the shared rate. parent: the process id with which the daemon ends. writable: see `serve`.

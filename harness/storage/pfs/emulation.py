@@ -8,10 +8,11 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+
+from msgspec import Struct
 
 from dlio_bench.errors import BenchError, EnvironmentFailure
 from dlio_bench.forked import die_with_parent
@@ -35,8 +36,7 @@ _INSTALL = (
 )
 
 
-@dataclass(frozen=True)
-class Emulation:
+class Emulation(Struct, frozen=True):
     """mounts: the folder that each node reads, in order of nodes. board: the file for `Board.open`."""
 
     mounts: tuple[Path, ...]

@@ -17,7 +17,8 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dlio_bench.harness.storage.pfs.board import (
     CACHE_BYTES,
@@ -43,8 +44,7 @@ _CALLERS = 1024  # threads that are remembered; a forgotten one only loses its c
 FileKey = tuple[int, int, int]
 
 
-@dataclass(frozen=True)
-class OpenFile:
+class OpenFile(Struct, frozen=True):
     """A source file that is open: its descriptor, its identity (device, inode, time of change in ns), its bytes.
 
     size: None where somebody may write to it.

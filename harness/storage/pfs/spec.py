@@ -1,8 +1,9 @@
 """What an emulated parallel file system is like: rates and latencies, as users write them and results keep them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from dlio_bench.errors import UsageError
 from dlio_bench.refusals import did_you_mean
@@ -12,8 +13,7 @@ EXAMPLE = "bandwidth=400MB/s,per-node=250MB/s,open=1ms,request=0.3ms,cache=2GB,c
 UNLIMITED = "unlimited"
 
 
-@dataclass(frozen=True)
-class PfsSpec:
+class PfsSpec(Struct, frozen=True):
     """An emulated parallel file system.
 
     bandwidth: bytes/s that all nodes share; None = unlimited. per_node: bytes/s of one node at most; None = unlimited.

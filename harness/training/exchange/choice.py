@@ -1,8 +1,9 @@
 """Which exchange a job uses: what was asked for, else Horovod where every rank can load it, else MPI."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm, together
@@ -10,8 +11,7 @@ from dlio_bench.harness.training.exchange import horovod
 from dlio_bench.harness.training.exchange.options import ExchangeOptions
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """A kind of exchange, and why it was taken, for the output."""
 
     kind: str

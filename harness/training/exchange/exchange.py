@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dlio_bench import recorder
 from dlio_bench.components import CODE
@@ -48,8 +48,7 @@ class Alone:
         """See Reducer."""
 
 
-@dataclass(frozen=True)
-class Reduction:
+class Reduction(Struct, frozen=True):
     """One all-reduce on this rank.
 
     started, ended: seconds of time.perf_counter, from the first copy into a buffer to the last out of it, waiting for

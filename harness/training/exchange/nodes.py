@@ -4,16 +4,16 @@ Source: Kurth et al., Exascale Deep Learning for Climate Analytics, SC'18, and t
 horovod/common/hybrid_allreduce.cc: on Summit four of six ranks a node, one for each virtual network interface.
 """
 
-from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import Struct
 
 from dlio_bench.harness.training.exchange.options import ExchangeOptions, levels
 
 GRAIN = 256  # numbers: a part is a multiple of it
 
 
-@dataclass(frozen=True)
-class Nodes:
+class Nodes(Struct, frozen=True):
     """Ranks by node. bounds [nodes + 1]: node n has the ranks from bounds[n] to bounds[n + 1], the last one perhaps
     fewer than the others. leaders: of each node, at most as many as the smallest node has ranks.
     """

@@ -1,6 +1,6 @@
 """What a gradient exchange may be asked for."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from dlio_bench.errors import UsageError
 from dlio_bench.refusals import unknown
@@ -15,8 +15,7 @@ DEFAULT_TIMEOUT = 120.0  # seconds
 DEFAULT_BUFFER = 64 << 20
 
 
-@dataclass(frozen=True)
-class ExchangeOptions:
+class ExchangeOptions(Struct, frozen=True):
     """How gradients are exchanged.
 
     kind: one of KINDS; None takes Horovod where it works, else MPI. fp16: gradients travel as float16, half the bytes.
