@@ -24,7 +24,7 @@ from dlio_bench.reports.reproduce_types import (
     Document,
 )
 
-WIDTH, MARGIN, ROOM, LINE = 620, 150, 90, 18  # of a figure: pixels in all, for names, for figures, of a row
+WIDTH, MARGIN, ROOM, LINE = 660, 195, 90, 18  # of a figure: pixels in all, for names, for figures, of a row
 BADGES = {REPRODUCED: "good", IN_PART: "some", SEEN: "some", NOT_SEEN: "bad", FAILED: "bad", UNTESTABLE: "none"}
 
 
