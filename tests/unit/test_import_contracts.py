@@ -28,7 +28,7 @@ STOREYS = (
 MEASURING = {"mpi4py", "horovod", "h5py", "tensorflow"}
 # Slow to import: 0.1 to 3 s each.
 SLOW = {
-    "numpy", "h5py", "pandas", "jinja2", "msgspec", "plotly", "mpi4py", "tensorflow", "horovod", "scipy", "ruptures",
+    "numpy", "h5py", "pandas", "jinja2", "plotly", "mpi4py", "tensorflow", "horovod", "scipy", "ruptures",
 }  # fmt: skip
 FILES = sorted(path for room in MAY_IMPORT for path in (ROOT / room).rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
