@@ -137,9 +137,13 @@ def compared(claim: Claim, arms: Mapping[str, Sequence[Row]], lacking: str = "")
     return _with(
         found,
         verdict=SEEN,
-        why=f"Ours is {said(value, low, high)}, {way} what was published: {stated(claim)}, give or take "
-        f"{100 * claim.within:g} %.",
+        why=f"Ours is {said(value, low, high)}, {way} what was published: {stated(claim)}{_give_or_take(claim)}.",
     )
+
+
+def _give_or_take(claim: Claim) -> str:
+    """How far ours may be from published figures; nothing of a bound, which is not widened."""
+    return f", give or take {100 * claim.within:g} %" if claim.published_as == "value" else ""
 
 
 def _end(value: float) -> float | None:

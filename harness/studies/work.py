@@ -241,15 +241,18 @@ def own_rows(planned: Sequence[Part]) -> tuple[dict[str, list[Row]], list[Skippe
 
 
 def given_arms(name: str, study: Study, results: Path, rows: Sequence[Row]) -> Mapping[str, Sequence[Row]]:
-    """The rows of each arm among a site's results: those in STUDY/ARM if that folder is there, else all that fit."""
+    """The rows of each arm among a site's results: those in STUDY/ARM if that folder is there, or in STUDY/RUN, as
+    `dlio-bench reproduce` writes them; else all that fit.
+    """
     arms = {}
     for arm, wanted in study.arm.items():
         run = next((run for run in study.run if run.name == run_of(study, wanted)), None)
         asked = {key: value for key, value in wanted.items() if key != "run"}
         if run is not None and run.command == "run" and run.subject:
             asked["workload"] = run.subject
-        folder = results / name / arm
-        inside = rows_in(folder)[0] if folder.is_dir() else rows
+        places = [results / name / part for part in (arm, *([] if run is None else [run.name]))]
+        folder = next((place for place in places if place.is_dir()), None)
+        inside = rows if folder is None else rows_in(folder)[0]
         arms[arm] = matching(inside, asked)
     return arms
 

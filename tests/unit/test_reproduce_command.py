@@ -1,6 +1,7 @@
 """`dlio-bench reproduce` as a command: the smoke run of all studies, going on, a site's results, what it refuses."""
 
 import json
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -57,8 +58,9 @@ def test_the_smoke_run_of_all_studies(tmp_path: Path, capsys: Any, monkeypatch: 
     assert main(["reproduce", SIMULATED, "--size", "smoke", "--out", str(out)]) == 2
     assert "with another version of dlio-bench" in " ".join(capsys.readouterr().err.split())
 
-    # its results are judged as those of a site are
+    # its results are judged as those of a site are, each study by the results in its folder
     monkeypatch.chdir(tmp_path)
+    shutil.copytree(out / SIMULATED, out / "another-study")
     assert main(["reproduce", SIMULATED, "--against", str(out), "--out", "judged", "--json"]) == 0
     judged = json.loads(capsys.readouterr().out)
     assert judged["studies"][0]["claims"][0]["value"] == answers[SIMULATED]["claims"][0]["value"]
