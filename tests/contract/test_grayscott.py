@@ -3,6 +3,7 @@
 import hashlib
 
 import numpy as np
+from msgspec.structs import replace
 
 from dlio_bench.benchmarks.grayscott.published import PUBLISHED
 from dlio_bench.benchmarks.grayscott.solver import Solver, slab
@@ -10,7 +11,7 @@ from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.coupling.halo import halo
 
 SIZE, STEPS, SEED = 18, 40, 11
-SETTINGS = PUBLISHED.__class__(**{**PUBLISHED.__dict__, "size": SIZE, "noise": 1e-3})
+SETTINGS = replace(PUBLISHED, size=SIZE, noise=1e-3)
 
 
 def fields(comm: Comm) -> bytes:
