@@ -1,11 +1,14 @@
 """The command as a user starts it; small and read-only disks. Mounting needs root, as CI, where no test skips, has."""
 
+import io
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
+from dlio_bench.harness.cli import main
 from tests import processes
 
 Mount = Callable[[str], Path]
@@ -31,6 +34,14 @@ def start(cache: Path, cwd: Path, *arguments: str) -> "subprocess.Popen[str]":
 
 def dlio(cache: Path, cwd: Path, *arguments: str, status: int = 0) -> "subprocess.CompletedProcess[str]":
     return processes.dlio(cwd, *arguments, status=status, DLIO_BENCH_CACHE=str(cache), TMPDIR=str(cache))
+
+
+def generated(folder: Path, workload: str, files: int, *more: str) -> Path:
+    """A tiny dataset as the command makes it, but in this process: one of its own takes seconds to start."""
+    words = ("generate", workload, "--tiny", "--files", str(files), "--workers", "1", *more, "--out", str(folder))
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as told:
+        assert main(words) == 0, told.getvalue()
+    return folder
 
 
 def complaint(done: "subprocess.CompletedProcess[str]") -> str:

@@ -13,7 +13,7 @@ from dlio_bench.benchmarks.hepcnnb.model import HEPCNNB_CNN, fields
 from dlio_bench.benchmarks.model import Course, Part, Sample
 from dlio_bench.benchmarks.networks import Layers, keras
 from dlio_bench.benchmarks.tensors import tensorflow
-from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
+from dlio_bench.errors import DataError, Diverged, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.run.asked.jobs import jobs
 from dlio_bench.harness.run.asked.options import Options
@@ -182,6 +182,14 @@ def test_too_little_memory_is_said_with_what_helps(trainer: NetworkTrainer, monk
     monkeypatch.setattr(trainer._updates[0], "train", exhausted)
     with pytest.raises(EnvironmentFailure, match=r"OOM when allocating tensor\. Use a smaller --batch"):
         trainer.step(sample_of(np.random.Generator(np.random.Philox(8))))
+
+
+def test_a_loss_that_is_no_number_ends_the_training(trainer: NetworkTrainer) -> None:
+    images = np.full((BATCH, *SHAPE), 1e34, np.float32)  # a NaN would not do: a ReLU may make 0 of it
+    content = np.concatenate([images.reshape(BATCH, -1).view(np.uint8), np.zeros((BATCH, 4), np.uint8)], axis=1)
+    trainer.begin("prefetch", 0, 3)
+    with pytest.raises(Diverged, match="loss of hepcnn is (nan|inf) at step 0"):
+        trainer.step(Batch(np.arange(BATCH), (Block.even(content),)))
 
 
 def test_widths_are_those_of_the_blocks() -> None:
