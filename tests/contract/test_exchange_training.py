@@ -79,7 +79,7 @@ def samples() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
 
 
 def train(comm: Comm, seed: int, **options: Any) -> tuple[Arrays, float]:
-    """The weights after STEPS steps of SGD on this rank's share of each batch, and the largest gradient that was met."""
+    """The weights after all steps of SGD on this rank's share of each batch, and the largest gradient that was met."""
     tf = tensorflow()
     (model, step), (x, y) = pupil(), samples()
     model.set_weights(start(seed))

@@ -101,9 +101,7 @@ def a_checkpoint_predicts_what_its_training_validated(folder: Path, cache: Path)
     assert result["trials"][0]["inference"]["held_out"] == pytest.approx(held_out, rel=1e-4)
 
 
-def a_run_goes_on_from_a_checkpoint_with_the_next_epoch(
-    folder: Path, cache: Path, refused: Callable[..., str]
-) -> None:
+def a_run_goes_on_from_a_checkpoint_with_the_next_epoch(folder: Path, cache: Path, refused: Callable[..., str]) -> None:
     _, whole = load(folder / "out" / "prefetch-2x1")
     checkpoints = folder / "checkpoints"  # as of a run that ended after its first epoch
     shutil.copytree(folder / "out/prefetch-2x1/checkpoints/trial-0", checkpoints)

@@ -188,7 +188,7 @@ def test_a_loss_that_is_no_number_ends_the_training(trainer: NetworkTrainer) -> 
     images = np.full((BATCH, *SHAPE), 1e34, np.float32)  # a NaN would not do: a ReLU may make 0 of it
     content = np.concatenate([images.reshape(BATCH, -1).view(np.uint8), np.zeros((BATCH, 4), np.uint8)], axis=1)
     trainer.begin("prefetch", 0, 3)
-    with pytest.raises(Diverged, match="loss of hepcnn is (nan|inf) at step 0"):
+    with pytest.raises(Diverged, match=r"loss of hepcnn is (nan|inf) at step 0"):
         trainer.step(Batch(np.arange(BATCH), (Block.even(content),)))
 
 
@@ -220,6 +220,18 @@ REFUSED = [
 def test_what_does_not_fit_together_is_refused(asked: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         look_up(Options("cdb", tiny=True, **asked))
+
+
+def test_gradients_are_exchanged_as_asked() -> None:
+    asked = Options(
+        "cdb", tiny=True, compute="train", exchange="mpi", fp16_gradients=True, gradient_lag=1, hierarchical=True,
+        leaders=2, exchange_timeout=9.0,
+    )  # fmt: skip
+    training = look_up(asked).training
+    assert training is not None
+    assert training.exchange(4) == ExchangeOptions(
+        "mpi", fp16=True, lag=1, hierarchical=True, leaders=2, ranks_per_node=4, timeout=9.0
+    )
 
 
 def test_a_training_validates_as_published_unless_told_otherwise() -> None:
