@@ -225,7 +225,7 @@ def test_what_does_not_fit_together_is_refused(asked: dict[str, Any], says: str)
 def test_gradients_are_exchanged_as_asked() -> None:
     asked = Options(
         "cdb", tiny=True, compute="train", exchange="mpi", fp16_gradients=True, gradient_lag=1, hierarchical=True,
-        leaders=2, exchange_timeout=9.0,
+        ranks_per_node=4, leaders=2, exchange_timeout=9.0,
     )  # fmt: skip
     training = look_up(asked).training
     assert training is not None
