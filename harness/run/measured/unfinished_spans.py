@@ -36,7 +36,7 @@ from dlio_bench.reports.timeline import (
     Track,
 )
 
-PATIENCE = 20.0  # seconds for what dead ranks have left to be packed; Slurm kills a job some 30 s after it ended it
+PATIENCE = 20.0  # seconds for what dead ranks have left to be packed: less than Slurm has between SIGTERM and SIGKILL
 LOOK_SECONDS = 0.05
 
 
