@@ -28,8 +28,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory, datasets: Path) -> Path:
     return folder
 
 
-def start(cache: Path, cwd: Path, *arguments: str) -> "subprocess.Popen[str]":
-    return processes.start(cwd, *arguments, DLIO_BENCH_CACHE=str(cache), TMPDIR=str(cache))
+def start(cache: Path, cwd: Path, *arguments: str, **env: str) -> "subprocess.Popen[str]":
+    return processes.start(cwd, *arguments, DLIO_BENCH_CACHE=str(cache), TMPDIR=str(cache), **env)
 
 
 def dlio(cache: Path, cwd: Path, *arguments: str, status: int = 0) -> "subprocess.CompletedProcess[str]":
@@ -42,6 +42,24 @@ def generated(folder: Path, workload: str, files: int, *more: str) -> Path:
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as told:
         assert main(words) == 0, told.getvalue()
     return folder
+
+
+class Gate:
+    """Holds up, as they start, processes in whose command is a word, until it is opened. env: for who starts them."""
+
+    def __init__(self, folder: Path, word: str) -> None:
+        folder.mkdir()
+        self._file = folder / "gate"
+        self._file.touch()
+        self.env = {"PYTHONPATH": str(folder)}
+        (folder / "sitecustomize.py").write_text(  # which Python runs first of all
+            "import pathlib, sys, time\n"
+            f"while any({word!r} in each for each in sys.orig_argv) and pathlib.Path({str(self._file)!r}).exists():\n"
+            "    time.sleep(0.01)\n"
+        )
+
+    def open(self) -> None:
+        self._file.unlink()
 
 
 def complaint(done: "subprocess.CompletedProcess[str]") -> str:

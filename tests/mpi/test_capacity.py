@@ -13,17 +13,8 @@ from dlio_bench.harness.capacity import command
 from dlio_bench.harness.cli import main
 from dlio_bench.reports.capacity import Runs
 from dlio_bench.reports.result import load
-from tests import processes
-from tests.mpi.conftest import complaint, dlio
+from tests.mpi.conftest import Gate, complaint, dlio, start
 from tests.processes import PATIENCE, until
-
-# What Python runs as it starts: a command whose words name the null run waits until the gate is open.
-GATE = """
-import pathlib, sys, time
-gate = pathlib.Path(__file__).with_name("gate")
-while gate.exists() and any(word.endswith("1x1-null") for word in sys.orig_argv):
-    time.sleep(0.01)
-"""
 
 
 def after(words: Sequence[str], flag: str) -> str:
@@ -72,12 +63,8 @@ def test_a_search_that_was_stopped_goes_on_and_its_answer_rests_on_results_that_
         "--emulate-pfs", "bandwidth=200MB/s", "--at-least", "1", "--trials", "2", "--out", "out",
     )  # fmt: skip
     out = tmp_path / "out"
-    first, gate = out / "1x1" / "double-buffer-1x1", tmp_path / "starts" / "gate"
-    gate.parent.mkdir()
-    gate.touch()
-    gate.with_name("sitecustomize.py").write_text(GATE)
-    environment = {"DLIO_BENCH_CACHE": str(cache), "TMPDIR": str(cache), "PYTHONPATH": str(gate.parent)}
-    process = processes.start(tmp_path, *asked, **environment)
+    first, gate = out / "1x1" / "double-buffer-1x1", Gate(tmp_path / "gate", "1x1-null")
+    process = start(cache, tmp_path, *asked, **gate.env)
     until((first.parent / "finished.json").exists, process, "no probe came to its end")
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=PATIENCE)
