@@ -32,7 +32,6 @@ from dlio_bench.errors import BenchError, EnvironmentFailure
 
 PROCESSES, PARALLEL_CALLS, PREFETCH = 4, 4, 16
 INTER_OP, INTRA_OP = 6, 1
-START_SECONDS = 0.1
 _MEMORY = "The kernel ends processes when memory runs out (see dmesg); fewer ranks need less."
 _WORKER = "dlio_bench.benchmarks.cdb.worker"
 PARALLEL_READ = CODE["Parallel Read Images with 4 Threads"]
@@ -53,15 +52,19 @@ class Processes:
         before = set(multiprocessing.active_children())
         from dlio_bench.benchmarks.cdb import worker
 
-        self._worker = worker
+        self._worker, all_started = worker, context.Semaphore(0)
         # Not multiprocessing.Pool, which waits for ever when one of its processes is killed; the way of a result,
         # pickled, over one pipe, through one thread, is the same.
         self._pool: ProcessPoolExecutor | None = ProcessPoolExecutor(
-            PROCESSES, mp_context=context, initializer=worker.prepare, initargs=(recorder.folder(),)
+            PROCESSES, mp_context=context, initializer=worker.prepare, initargs=(all_started, recorder.folder())
         )
         try:
-            # a call starts a process when all others are busy
-            for call in [self._pool.submit(time.sleep, START_SECONDS) for _ in range(PROCESSES)]:
+            try:
+                calls = [self._pool.submit(worker.await_others) for _ in range(PROCESSES)]
+            finally:
+                for _ in range(PROCESSES):
+                    all_started.release()
+            for call in calls:
                 call.result()
             tensors.tensorflow()  # before anything is timed
         except BrokenProcessPool as error:

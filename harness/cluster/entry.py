@@ -99,10 +99,14 @@ def _name(about: Mapping[str, Any]) -> str:
 
 
 def _tell_where(stacks: Stacks) -> None:
-    """Write this rank's stacks, and have the launching command ask the other ranks for theirs."""
+    """Write this rank's stacks, and have the launching command ask the other ranks for theirs.
+
+    What was written is in the file then: the job is about to be ended.
+    """
     stacks.write()
     say({"event": STALLED})
     time.sleep(LAST_WORDS)
+    stacks.close()
 
 
 def require_same(comm: Comm, what: str, expected: str, here: str, thing: str) -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 STDERR = 2
 _NAMES = "stacks-*.txt"
 _KEEPER = 'IFS= read -r line && { printf "%s\\n" "$line"; exec cat; } >> "$FILE"'  # sh(1p)
-_LAST_WRITES = 5.0  # seconds that a rank waits for its file at its end
+_LAST_WRITES = 30.0  # seconds that a rank waits for its file at its end, on a busy host too
 
 
 def on_signal() -> None:

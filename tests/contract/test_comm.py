@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,16 @@ from dlio_bench.harness.cluster import entry, mpi
 from dlio_bench.harness.cluster.comm import Comm, Outgoing, together
 from dlio_bench.harness.cluster.mpi import connect
 from tests.ranks import WORLD
+
+WAIT = 0.3  # seconds that a rank keeps the others waiting
+
+
+@contextmanager
+def cpu_left_free() -> Iterator[None]:
+    """To wait takes little of a core: less than half of it, even where the last rank has lost its own for long."""
+    began, busy = time.monotonic(), time.process_time()
+    yield
+    assert time.process_time() - busy < max(WAIT, time.monotonic() - began) / 2
 
 
 def test_ranks_are_numbered_and_share_this_machine(comm: Comm) -> None:
@@ -86,10 +97,9 @@ def test_hosts_of_any_size_meet_with_and_without_shared_memory(
 def test_waiting_in_a_barrier_leaves_the_cpu_free(comm: Comm) -> None:
     comm.barrier()
     if comm.rank == 0:
-        time.sleep(0.5)
-    busy = time.process_time()
-    comm.barrier()
-    assert time.process_time() - busy < 0.25
+        time.sleep(WAIT)
+    with cpu_left_free():
+        comm.barrier()
 
 
 def test_every_message_arrives_whole_and_those_of_a_source_in_order(comm: Comm) -> None:
@@ -136,15 +146,14 @@ def test_an_exchange_may_be_one_sided_or_empty(comm: Comm) -> None:
 
 def test_waiting_for_a_message_leaves_the_cpu_free(comm: Comm) -> None:
     comm.barrier()
-    busy = time.process_time()
 
     def late() -> Iterator[Outgoing]:
-        time.sleep(0.5)
+        time.sleep(WAIT)
         yield memoryview(b"late"), range(comm.size)
 
     outgoing = late() if comm.rank == 0 else iter(())
-    comm.exchange(outgoing, memoryview(bytearray(4)), 1, lambda *_: None)
-    assert time.process_time() - busy < 0.25
+    with cpu_left_free():
+        comm.exchange(outgoing, memoryview(bytearray(4)), 1, lambda *_: None)
 
 
 def test_work_done_together_gives_everybody_every_result(comm: Comm) -> None:
@@ -235,10 +244,9 @@ def test_a_rank_that_does_not_come_is_not_waited_for_for_ever(comm: Comm) -> Non
 def test_waiting_for_a_sum_leaves_the_cpu_free(comm: Comm) -> None:
     comm.barrier()
     if comm.rank == 0:
-        time.sleep(0.5)
-    busy = time.process_time()
-    comm.all_sum(np.ones(9, np.float32), np.empty(9, np.float32), 60)
-    assert time.process_time() - busy < 0.25
+        time.sleep(WAIT)
+    with cpu_left_free():
+        comm.all_sum(np.ones(9, np.float32), np.empty(9, np.float32), 60)
 
 
 def test_several_threads_of_a_rank_may_talk(comm: Comm) -> None:

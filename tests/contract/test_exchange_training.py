@@ -12,13 +12,13 @@ import numpy.typing as npt
 import pytest
 
 from dlio_bench.benchmarks.tensors import tensorflow
-from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.comm import Comm, together
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.training.exchange.exchange import open_exchange
 from dlio_bench.harness.training.exchange.options import ExchangeOptions
 from tests.ranks import WORLD
 
-STEPS, BATCH, RATE = 20, 8, 0.05
+STEPS, BATCH, RATE = 8, 8, 0.05
 Arrays = list[npt.NDArray[Any]]
 
 
@@ -79,7 +79,7 @@ def samples() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
 
 
 def train(comm: Comm, seed: int, **options: Any) -> tuple[Arrays, float]:
-    """The weights after 20 steps of SGD on this rank's share of each batch, and the largest gradient that was met."""
+    """The weights after all steps of SGD on this rank's share of each batch, and the largest gradient that was met."""
     tf = tensorflow()
     (model, step), (x, y) = pupil(), samples()
     model.set_weights(start(seed))
@@ -99,9 +99,11 @@ def train(comm: Comm, seed: int, **options: Any) -> tuple[Arrays, float]:
 
 
 @pytest.fixture(scope="module")
-def alone() -> tuple[Arrays, float]:
-    """What one rank makes of all samples."""
-    return train(Solo(), seed=0)
+def alone(comm: Comm) -> tuple[Arrays, float]:
+    """What one rank makes of all samples, for all of them."""
+    [made, *_] = together(comm, lambda: train(Solo(), seed=0) if comm.rank == 0 else None)
+    assert made is not None
+    return made
 
 
 def test_ranks_train_as_one_rank_does_on_the_whole_batch(
@@ -127,7 +129,14 @@ def test_float16_stays_within_what_its_roundings_allow(
         np.testing.assert_allclose(one, expected, rtol=0, atol=bound)
 
 
-@cache
+@pytest.fixture(scope="module")
+def lagged(comm: Comm) -> Arrays:
+    """What one rank makes with a lag, for all of them."""
+    [made, *_] = together(comm, lambda: lagged_by_hand() if comm.rank == 0 else None)
+    assert made is not None
+    return made
+
+
 def lagged_by_hand() -> Arrays:
     """What step t makes of the whole batch's gradient at w(t) where it goes on with that of step t - 1."""
     tf = tensorflow()
@@ -145,8 +154,10 @@ def lagged_by_hand() -> Arrays:
     return [np.array(one) for one in model.get_weights()]
 
 
-def test_a_lag_trains_as_the_reference_by_hand(comm: Comm, way: dict[str, Any], alone: tuple[Arrays, float]) -> None:
+def test_a_lag_trains_as_the_reference_by_hand(
+    comm: Comm, way: dict[str, Any], alone: tuple[Arrays, float], lagged: Arrays
+) -> None:
     late, _ = train(comm, seed=comm.rank, lag=1, **way)
-    for one, expected in zip(late, lagged_by_hand(), strict=True):
+    for one, expected in zip(late, lagged, strict=True):
         np.testing.assert_allclose(one, expected, rtol=1e-4, atol=1e-6)
     assert any(not np.allclose(one, other, rtol=1e-3) for one, other in zip(late, alone[0], strict=True))

@@ -59,6 +59,7 @@ class PlacedContract(ReaderContract):
         """What came from elsewhere is spared, what was brought into tiers was asked for besides."""
         return cost.bytes_requested - cost.bytes_kept + cost.bytes_spared
 
+    @pytest.mark.alone
     def test_a_flipped_byte_is_seen_by_the_verification_of_content(
         self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -1,11 +1,14 @@
 """The command as a user starts it; small and read-only disks. Mounting needs root, as CI, where no test skips, has."""
 
+import io
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
+from dlio_bench.harness.cli import main
 from tests import processes
 
 Mount = Callable[[str], Path]
@@ -25,12 +28,38 @@ def cache(tmp_path_factory: pytest.TempPathFactory, datasets: Path) -> Path:
     return folder
 
 
-def start(cache: Path, cwd: Path, *arguments: str) -> "subprocess.Popen[str]":
-    return processes.start(cwd, *arguments, DLIO_BENCH_CACHE=str(cache), TMPDIR=str(cache))
+def start(cache: Path, cwd: Path, *arguments: str, **env: str) -> "subprocess.Popen[str]":
+    return processes.start(cwd, *arguments, DLIO_BENCH_CACHE=str(cache), TMPDIR=str(cache), **env)
 
 
 def dlio(cache: Path, cwd: Path, *arguments: str, status: int = 0) -> "subprocess.CompletedProcess[str]":
     return processes.dlio(cwd, *arguments, status=status, DLIO_BENCH_CACHE=str(cache), TMPDIR=str(cache))
+
+
+def generated(folder: Path, workload: str, files: int, *more: str) -> Path:
+    """A tiny dataset as the command makes it, but in this process: one of its own takes seconds to start."""
+    words = ("generate", workload, "--tiny", "--files", str(files), "--workers", "1", *more, "--out", str(folder))
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as told:
+        assert main(words) == 0, told.getvalue()
+    return folder
+
+
+class Gate:
+    """Holds up, as they start, processes in whose command is a word, until it is opened. env: for who starts them."""
+
+    def __init__(self, folder: Path, word: str) -> None:
+        folder.mkdir()
+        self._file = folder / "gate"
+        self._file.touch()
+        self.env = {"PYTHONPATH": str(folder)}
+        (folder / "sitecustomize.py").write_text(  # which Python runs first of all
+            "import pathlib, sys, time\n"
+            f"while any({word!r} in each for each in sys.orig_argv) and pathlib.Path({str(self._file)!r}).exists():\n"
+            "    time.sleep(0.01)\n"
+        )
+
+    def open(self) -> None:
+        self._file.unlink()
 
 
 def complaint(done: "subprocess.CompletedProcess[str]") -> str:

@@ -1,4 +1,4 @@
-"""A rank of somebody's program, which uses a loader: `library_rank.py KIND DATASET OUT`. It writes OUT/RANK.json."""
+"""A rank of somebody's program, which uses loaders: `library_rank.py KIND,... DATASET OUT`. It writes OUT/RANK.json."""
 
 import json
 import os
@@ -68,10 +68,10 @@ def _rank() -> int:
 
 
 def main() -> None:
-    """What this rank is asked for."""
-    kind, dataset, out = sys.argv[1:]
-    does = {"delivered": delivered, "lent": lent}.get(kind)
-    told = failing(dataset, kind) if does is None else does(dataset)
+    """What this rank is asked for, one after the other: what is told of each."""
+    kinds, dataset, out = sys.argv[1:]
+    does = {"delivered": delivered, "lent": lent}
+    told = {kind: does[kind](dataset) if kind in does else failing(dataset, kind) for kind in kinds.split(",")}
     part = Path(out, f"{_rank()}.part")
     part.write_text(json.dumps(told))
     part.rename(Path(out, f"{_rank()}.json"))

@@ -42,8 +42,8 @@ def test_ranks_and_twins_meet_through_files_and_every_byte_is_counted(cache: Pat
 @pytest.mark.parametrize("victim", [0, 1], ids=["the solver", "a twin"])
 def test_a_side_that_is_killed_ends_the_command_and_nothing_is_left(victim: int, cache: Path, tmp_path: Path) -> None:
     process = start(
-        cache, tmp_path, "couple", "grayscott", "--through", "files", "--size", "32", "--steps", "2000", "--plotgap",
-        "100", "--trials", "9", "--emulate-pfs", "bandwidth=200MB/s", "--out", "out",
+        cache, tmp_path, "couple", "grayscott", "--through", "files", "--size", "32", "--steps", "100", "--plotgap",
+        "5", "--trials", "2000", "--emulate-pfs", "bandwidth=200MB/s", "--out", "out",
     )  # fmt: skip
     until(lambda: list(cache.glob("dlio-bench-couple-*/shared/files-*/output-*")), process, "nothing is coupled")
     started = descendants(process.pid)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.mpi.conftest import dlio
+from tests.mpi.conftest import dlio, generated
 from tests.results import load
 
 
@@ -20,7 +20,7 @@ def checked(result: dict[str, Any]) -> set[str]:
 
 def test_a_network_predicts_every_sample_of_every_split_once(cache: Path, tmp_path: Path) -> None:
     samples, batch = 17, 4  # neither ranks nor steps divide them
-    dlio(cache, tmp_path, "generate", "cosmoflow", "--tiny", "--files", str(samples), "--out", "data")
+    generated(tmp_path / "data", "cosmoflow", samples)
     readers = ("naive", "tfdata", "cooperative", "staged")
     done = dlio(
         cache, tmp_path, "run", "cosmoflow", "--tiny", "--data", "data", "--nodes", "2", "--compute", "infer",
@@ -104,7 +104,7 @@ def test_training_on_the_same_batches_is_that_of_one_rank(cache: Path, tmp_path:
         "run", "cosmoflow", "--tiny", "--compute", "train", "--steps", "4", "--batch", "2", "--seed", "3",
         "--warmup-trials", "0", "--validation", "none", "--no-verify",
     )  # fmt: skip
-    dlio(cache, tmp_path, "generate", "cosmoflow", "--tiny", "--files", "16", "--out", "data")
+    generated(tmp_path / "data", "cosmoflow", 16)
     dlio(cache, tmp_path, *common, "--data", "data", "--nodes", "1", "--out", "one")
     dlio(cache, tmp_path, *common, "--data", "data", "--nodes", "2", "--shard", "job", "--out", "two")
     (_, alone), (_, together) = (load(tmp_path / name) for name in ("one/prefetch-1x1", "two/prefetch-2x1"))

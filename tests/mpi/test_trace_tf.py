@@ -54,7 +54,8 @@ def operations_lie_on_the_clock_of_our_spans(ranks: int, place: Path, more: set[
 
         # every operation inside the traced part of the loop, and each GetNext inside the stall of a step
         steps = of_rank.part(of_rank.of("Training Iteration"))
-        assert 0 < trace.within < np.median(steps.end - steps.start) / 100
+        # apart from what the clocks drifted, which is more where the machine was busy
+        assert 0 < trace.within - abs(trace.drift) / 2 < np.median(steps.end - steps.start) / 100
         [loop] = of_rank.part(of_rank.of("Training Loop")).start
         whole = loop + trace.began - trace.within, loop + trace.ended + trace.within
         reads = of_rank.part(of_rank.of("tf:PyFunc", "tf:IteratorGetNext", "tf:Prefetch", "tf:allreduce"))

@@ -281,6 +281,17 @@ def test_a_rank_that_waits_in_vain_has_all_write_where_they_stand(tmp_path: Path
     assert file.read_text().count("most recent call first") >= 2
 
 
+def test_stacks_are_in_their_file_before_the_job_ends_however_slowly_it_is_written(tmp_path: Path) -> None:
+    slow = """
+from dlio_bench.harness.cluster import stacks
+entry.LAST_WORDS = 0
+stacks._KEEPER = "sleep 1; " + stacks._KEEPER
+raise SystemExit"""
+    code = STALLED.replace("raise SystemExit", slow)
+    with pytest.raises(EnvironmentFailure, match=r"rank 7 does not come The stacks of 1 ranks"):
+        launch([*script(code), str(tmp_path)], os.environ, tmp_path, print)
+
+
 def test_too_little_memory_in_a_rank_is_said_with_what_helps(tmp_path: Path) -> None:
     code = STALLED.replace('Stalled("rank 7 does not come")', 'MemoryError("for 8 GiB")')
     with pytest.raises(EnvironmentFailure, match=r"Memory ran out.*for 8 GiB.*smaller --batch"):

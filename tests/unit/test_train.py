@@ -13,7 +13,7 @@ from dlio_bench.benchmarks.hepcnnb.model import HEPCNNB_CNN, fields
 from dlio_bench.benchmarks.model import Course, Part, Sample
 from dlio_bench.benchmarks.networks import Layers, keras
 from dlio_bench.benchmarks.tensors import tensorflow
-from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
+from dlio_bench.errors import DataError, Diverged, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.run.asked.jobs import jobs
 from dlio_bench.harness.run.asked.options import Options
@@ -184,6 +184,14 @@ def test_too_little_memory_is_said_with_what_helps(trainer: NetworkTrainer, monk
         trainer.step(sample_of(np.random.Generator(np.random.Philox(8))))
 
 
+def test_a_loss_that_is_no_number_ends_the_training(trainer: NetworkTrainer) -> None:
+    images = np.full((BATCH, *SHAPE), 1e34, np.float32)  # a NaN would not do: a ReLU may make 0 of it
+    content = np.concatenate([images.reshape(BATCH, -1).view(np.uint8), np.zeros((BATCH, 4), np.uint8)], axis=1)
+    trainer.begin("prefetch", 0, 3)
+    with pytest.raises(Diverged, match=r"loss of hepcnn is (nan|inf) at step 0"):
+        trainer.step(Batch(np.arange(BATCH), (Block.even(content),)))
+
+
 def test_widths_are_those_of_the_blocks() -> None:
     batch = Batch(np.arange(2), (Block.even(np.zeros((2, 6))), Block.even(np.zeros((2, 1), np.int32))))
     assert widths(batch) == (48, 4)
@@ -212,6 +220,18 @@ REFUSED = [
 def test_what_does_not_fit_together_is_refused(asked: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         look_up(Options("cdb", tiny=True, **asked))
+
+
+def test_gradients_are_exchanged_as_asked() -> None:
+    asked = Options(
+        "cdb", tiny=True, compute="train", exchange="mpi", fp16_gradients=True, gradient_lag=1, hierarchical=True,
+        ranks_per_node=4, leaders=2, exchange_timeout=9.0,
+    )  # fmt: skip
+    training = look_up(asked).training
+    assert training is not None
+    assert training.exchange(4) == ExchangeOptions(
+        "mpi", fp16=True, lag=1, hierarchical=True, leaders=2, ranks_per_node=4, timeout=9.0
+    )
 
 
 def test_a_training_validates_as_published_unless_told_otherwise() -> None:

@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from itertools import combinations
 from pathlib import Path
 
@@ -243,11 +244,15 @@ class TestCdb:
             assert (1 in costs) == ahead
             assert next(batches).ids.tolist() == second[:1].tolist()
 
-    def test_its_processes_are_gone_when_it_is_closed(self, tmp_path: Path) -> None:
-        dataset = made(tmp_path / "data", "cdb", 8)
+    def test_its_processes_are_all_there_and_gone_when_it_is_closed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        dataset, submit = made(tmp_path / "data", "cdb", 8), ProcessPoolExecutor.submit
         upstream = WORKLOADS["cdb"].upstream
         assert upstream is not None
-        pipeline = upstream.start()
+        with monkeypatch.context() as slow:  # the first processes are ready long before the last are asked for
+            slow.setattr(ProcessPoolExecutor, "submit", lambda *call: time.sleep(0.15) or submit(*call))
+            pipeline = upstream.start()
         pids = pipeline.processes
         assert len(set(pids)) == 4
         assert all(Path(f"/proc/{pid}").exists() for pid in pids)

@@ -36,7 +36,7 @@ from dlio_bench.reports.timeline import (
     Track,
 )
 
-PATIENCE = 5.0  # seconds for what dead ranks have left to be packed
+PATIENCE = 20.0  # seconds for what dead ranks have left to be packed: less than Slurm has between SIGTERM and SIGKILL
 LOOK_SECONDS = 0.05
 
 
