@@ -10,6 +10,7 @@ map keeps the order of its input: so the same files are read in an order of the 
 between two passes finds nothing read ahead behind it. Within a pass reading ahead goes on while the rank validates.
 """
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -32,7 +33,6 @@ from dlio_bench.errors import BenchError, EnvironmentFailure
 
 PROCESSES, PARALLEL_CALLS, PREFETCH = 4, 4, 16
 INTER_OP, INTRA_OP = 6, 1
-START_SECONDS = 0.1
 _MEMORY = "The kernel ends processes when memory runs out (see dmesg); fewer ranks need less."
 _WORKER = "dlio_bench.benchmarks.cdb.worker"
 PARALLEL_READ = CODE["Parallel Read Images with 4 Threads"]
@@ -56,12 +56,18 @@ class Processes:
         self._worker = worker
         # Not multiprocessing.Pool, which waits for ever when one of its processes is killed; the way of a result,
         # pickled, over one pipe, through one thread, is the same.
+        asked = context.Semaphore(0)
         self._pool: ProcessPoolExecutor | None = ProcessPoolExecutor(
-            PROCESSES, mp_context=context, initializer=worker.prepare, initargs=(recorder.folder(),)
+            PROCESSES, mp_context=context, initializer=worker.prepare, initargs=(asked, recorder.folder())
         )
         try:
-            # a call starts a process when all others are busy
-            for call in [self._pool.submit(time.sleep, START_SECONDS) for _ in range(PROCESSES)]:
+            try:
+                # a call starts a process where none is idle: none takes a call before all are asked for
+                calls = [self._pool.submit(os.getpid) for _ in range(PROCESSES)]
+            finally:  # whatever interrupts it: a process that waits would not end
+                for _ in range(PROCESSES):
+                    asked.release()
+            for call in calls:
                 call.result()
             tensors.tensorflow()  # before anything is timed
         except BrokenProcessPool as error:

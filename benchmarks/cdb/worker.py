@@ -2,6 +2,7 @@
 
 import threading
 import time
+from multiprocessing.synchronize import Semaphore
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,8 +28,8 @@ class Place(NamedTuple):
     step: int
 
 
-def prepare(spans: Path | None = None) -> None:
-    """End with the rank, and leave Ctrl-C to it.
+def prepare(asked: Semaphore, spans: Path | None = None) -> None:
+    """End with the rank, and leave Ctrl-C to it. It takes no call before it gets `asked`.
 
     spans: where to record them, None to record none. Not by the environment, which is that of the server that forks:
     it may have been started for another run.
@@ -38,6 +39,7 @@ def prepare(spans: Path | None = None) -> None:
         threading.current_thread().name = "worker"
         recorder.begin(spans)
         recorder.prepare(1)
+    asked.acquire()
 
 
 def read(path: str, normal: Normal, place: Place) -> Image:
