@@ -25,6 +25,7 @@ from tests.direct_folder import direct_folder
 from tests.processes import PATIENCE, dlio, start, until
 
 SMALL = ("--sample-size", "100kB", "--size", "4MB", "--ranks", "1", "--threads", "1,2", "--trials", "2")
+FEW = ("--ranks", "1", "--trials", "1")
 LONG = ("--sample-size", "1MB", "--size", "8MB", "--ranks", "1", "--trials", "100000")
 
 
@@ -90,7 +91,7 @@ def test_direct_reads_come_from_the_device_though_the_files_are_in_the_cache(tmp
 def test_a_datasets_files_are_read_and_none_is_made(workload: str, tmp_path: Path) -> None:
     made(tmp_path / "set", workload, 20)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "set").iterdir()}
-    found = measured(tmp_path, "--data", "set", "--ranks", "1", "--threads", "1,2", "--trials", "1")
+    found = measured(tmp_path, "--data", "set", *FEW, "--threads", "1,2")
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "set").iterdir()} == before
     assert files_in(tmp_path) == [tmp_path / "set"]
     dataset = open_dataset(tmp_path / "set")
@@ -101,7 +102,7 @@ def test_a_datasets_files_are_read_and_none_is_made(workload: str, tmp_path: Pat
     assert by_pattern["sequential"] == stored
     assert 0.5 * stored < by_pattern["random"] <= stored
     assert [row["operation"] for row in found["metadata"]["rates"]] == ["open+fstat+close"]
-    less = measured(tmp_path, ".", "--data", "set", "--size", f"{stored // 2}B", "--threads", "1", "--ranks", "1")
+    less = measured(tmp_path, ".", "--data", "set", "--size", f"{stored // 2}B", *FEW, "--threads", "1")
     assert 1 <= less["files"] <= max(1, found["files"] // 2)
     assert files_in(tmp_path) == [tmp_path / "set"]
 
