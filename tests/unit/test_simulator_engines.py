@@ -56,7 +56,7 @@ def both(case: Case, name: str) -> tuple[float, ...]:
 
 
 @pytest.mark.parametrize("name", [row.name for row in POLICIES.values() if row.simulated])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.integers(1, 6), st.integers(0, 99), st.integers(1, 200), st.integers(1, 900), st.integers(1, 200))
 def test_vectorised_and_event_by_event_are_the_same(
     name: str, nodes: int, seed: int, staging: int, ram: int, disk: int
