@@ -17,6 +17,8 @@ from typing import Any, Self
 
 import pytest
 
+from tests.processes import PATIENCE, until
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 # The README's test command passes on a machine without a browser. `.ci/run` installs one, and fails where a test skips.
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no chromium, which .ci/run installs; it allows no skip")
@@ -24,7 +26,7 @@ OPTIONS = [
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
     "--no-first-run", "--remote-debugging-pipe", "--hide-scrollbars",
 ]  # fmt: skip
-PATIENCE = 60  # s, for any answer, on a machine that is busy otherwise
+# Every figure that is in no closed fold is drawn.
 READY = """new Promise((done) => { const wait = () => window.Plotly && [...document.querySelectorAll(".plot")]
   .every((plot) => plot.closest("details:not([open])") || plot.querySelector(".main-svg")) ? done(true)
   : setTimeout(wait, 20); wait(); })"""
@@ -45,14 +47,15 @@ class Browser:
         os.close(answers)
         self._buffer = b""
         self._number = 0
-        self._events: list[dict[str, Any]] = []
+        self._loaded: set[str] = set()  # documents
         self._session: str | None = None
         self.complaints: list[str] = []
         self.requests: list[str] = []
-        page = next(target for target in self.ask("Target.getTargets")["targetInfos"] if target["type"] == "page")
-        self._session = self.ask("Target.attachToTarget", targetId=page["targetId"], flatten=True)["sessionId"]
+        until(self._tabs, missing="the browser has no tab")
+        self._session = self.ask("Target.attachToTarget", targetId=self._tabs()[0], flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.ask(f"{domain}.enable")
+        self.ask("Page.setLifecycleEventsEnabled", enabled=True)
 
     def __enter__(self) -> Self:
         return self
@@ -87,11 +90,10 @@ class Browser:
         self.complaints, self.requests = [], []
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self.prefer(dark=dark)
-        self.ask("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
+        opened = self.ask("Page.navigate", url=page if isinstance(page, str) else page.as_uri())["loaderId"]
         end = time.monotonic() + PATIENCE
-        while not any(event["method"] == "Page.loadEventFired" for event in self._events):
+        while opened not in self._loaded:  # another one may be through only now: the first, which is empty
             self._note(self._next(end))
-        self._events = []
         if drawn:
             assert self.run(READY) is True
 
@@ -116,6 +118,9 @@ class Browser:
         """Write the printed page as PDF."""
         path.write_bytes(base64.b64decode(self.ask("Page.printToPDF", preferCSSPageSize=True)["data"]))
 
+    def _tabs(self) -> list[str]:
+        return [each["targetId"] for each in self.ask("Target.getTargets")["targetInfos"] if each["type"] == "page"]
+
     def _clip(self) -> dict[str, Any]:
         size = self.ask("Page.getLayoutMetrics")["cssContentSize"]
         return {"clip": {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}}
@@ -134,8 +139,8 @@ class Browser:
 
     def _note(self, event: dict[str, Any]) -> None:
         method, params = event.get("method"), event.get("params", {})
-        if method == "Page.loadEventFired":
-            self._events.append(event)
+        if method == "Page.lifecycleEvent" and params["name"] == "load":
+            self._loaded.add(params["loaderId"])
         elif method == "Network.requestWillBeSent":
             self.requests.append(params["request"]["url"])
         elif method in ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded"):

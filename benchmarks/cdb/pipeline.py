@@ -10,6 +10,7 @@ map keeps the order of its input: so the same files are read in an order of the 
 between two passes finds nothing read ahead behind it. Within a pass reading ahead goes on while the rank validates.
 """
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -52,18 +53,20 @@ class Processes:
         before = set(multiprocessing.active_children())
         from dlio_bench.benchmarks.cdb import worker
 
-        self._worker, all_started = worker, context.Semaphore(0)
+        self._worker = worker
         # Not multiprocessing.Pool, which waits for ever when one of its processes is killed; the way of a result,
         # pickled, over one pipe, through one thread, is the same.
+        asked = context.Semaphore(0)
         self._pool: ProcessPoolExecutor | None = ProcessPoolExecutor(
-            PROCESSES, mp_context=context, initializer=worker.prepare, initargs=(all_started, recorder.folder())
+            PROCESSES, mp_context=context, initializer=worker.prepare, initargs=(asked, recorder.folder())
         )
         try:
             try:
-                calls = [self._pool.submit(worker.await_others) for _ in range(PROCESSES)]
-            finally:
+                # a call starts a process where none is idle: none takes a call before all are asked for
+                calls = [self._pool.submit(os.getpid) for _ in range(PROCESSES)]
+            finally:  # whatever interrupts it: a process that waits would not end
                 for _ in range(PROCESSES):
-                    all_started.release()
+                    asked.release()
             for call in calls:
                 call.result()
             tensors.tensorflow()  # before anything is timed

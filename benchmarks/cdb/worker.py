@@ -28,27 +28,18 @@ class Place(NamedTuple):
     step: int
 
 
-_all_started: Semaphore  # released once for each process when all have been started
-
-
-def prepare(all_started: Semaphore, spans: Path | None = None) -> None:
-    """End with the rank, and leave Ctrl-C to it.
+def prepare(asked: Semaphore, spans: Path | None = None) -> None:
+    """End with the rank, and leave Ctrl-C to it. It takes no call before it gets `asked`.
 
     spans: where to record them, None to record none. Not by the environment, which is that of the server that forks:
     it may have been started for another run.
     """
-    global _all_started  # noqa: PLW0603 - calls cannot take it along
-    _all_started = all_started
     begin_worker()
     if spans is not None:
         threading.current_thread().name = "worker"
         recorder.begin(spans)
         recorder.prepare(1)
-
-
-def await_others() -> None:
-    """Keep a process until all have been started: a call starts another one only where none is free."""
-    _all_started.acquire()
+    asked.acquire()
 
 
 def read(path: str, normal: Normal, place: Place) -> Image:

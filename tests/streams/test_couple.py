@@ -49,7 +49,7 @@ def test_every_way_brings_every_output_to_every_twin(tmp_path: Path) -> None:
 @pytest.mark.parametrize("victim", [0, 1], ids=["the solver", "a twin"])
 def test_a_side_of_a_stream_that_is_killed_ends_the_command_and_nothing_is_left(victim: int, tmp_path: Path) -> None:
     process = start(
-        tmp_path, "--through", "sst", "--size", "32", "--steps", "4000", "--plotgap", "20", "--trials", "9", "--out",
+        tmp_path, "--through", "sst", "--size", "32", "--steps", "4000", "--plotgap", "20", "--trials", "99", "--out",
         "out",
     )  # fmt: skip
     until(lambda: list(tmp_path.glob("dlio-bench-couple-*/meeting/sst-*/*.sst")), process, "nothing is coupled")

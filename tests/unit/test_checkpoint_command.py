@@ -92,7 +92,12 @@ def test_what_does_not_hold_makes_it_invalid(change: Callable[[dict[str, Any]], 
 def test_limits_judge_checkpoints_beside_other_readers_and_layouts(
     result: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    result_file.save(altered(result, lambda _: None), tmp_path)
+    def steady(content: dict[str, Any]) -> None:
+        for trial in content["trials"]:
+            for each in (*trial["writes"], *trial["reads"]):
+                each["seconds"] = 1.0
+
+    result_file.save(altered(result, steady), tmp_path)
     held = '[hepcnn.sharded."1x1"]\ncheckpoint_write_bandwidth = { at_least = "1 B/s" }\nspread = { at_most = "999 %" }'
     status, judgement = judged(tmp_path, held, capsys)
     assert (status, judgement["verdict"], judgement["results"][0]["workload"]) == (0, "pass", "hepcnn")
@@ -127,7 +132,7 @@ def test_marks_are_made_again_when_judged(result: Path, tmp_path: Path, capsys: 
     for trial in content["trials"]:
         trial["attestable"] = False
         for write in trial["writes"]:
-            write |= {"fsyncs": 0, "rank_waited": write["rank_seconds"]}
+            write |= {"fsyncs": 0, "rank_waited": write["rank_seconds"], "commit_seconds": 0.0, "commit_synced": 0.0}
     document = checkpoint.complete(convert(content | {"digest": ""}, Document))
     content = to_json(document) | {"marks": []}
     (tmp_path / "result.json").write_text(json.dumps(content | {"digest": checkpoint.digest(content)}))

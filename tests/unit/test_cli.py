@@ -8,7 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from dlio_bench.harness import cli
 from tests.processes import DLIO, dlio
+
+
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """told("list") -> what a command of this process says that ends well. It starts in tmp_path."""
+
+    def ask(*arguments: str) -> str:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("DLIO_BENCH_CACHE", str(tmp_path / "cache"))
+        assert cli.main(arguments) == 0
+        return capsys.readouterr().out
+
+    return ask
 
 
 @pytest.mark.parametrize(
@@ -45,7 +59,7 @@ def test_a_wrong_word_is_answered_in_one_paragraph_with_status_2(
     assert list(tmp_path.iterdir()) == []  # nothing was made
 
 
-def test_help_comes_at_once_and_tells_the_exit_statuses(tmp_path: Path) -> None:
+def test_help_tells_the_exit_statuses_and_a_wrong_word_ends_a_process_in_a_line(tmp_path: Path) -> None:
     assert "exit status" in dlio(tmp_path, "--help").stdout
     wrong = dlio(tmp_path, "rnu", "cdb", status=2)
     assert wrong.stderr.count("\n") == 1
@@ -58,10 +72,10 @@ def test_help_breaks_no_name_that_is_to_be_copied(tmp_path: Path) -> None:
     assert " stage-partition" in done.stdout
 
 
-def test_list_shows_every_workload_and_marks_estimates(tmp_path: Path) -> None:
-    found = json.loads(dlio(tmp_path, "list", "--json").stdout)
+def test_list_shows_every_workload_and_marks_estimates(told: Callable[..., str]) -> None:
+    found = json.loads(told("list", "--json"))
     assert [workload["name"] for workload in found["workloads"]] == ["hepcnnb", "cdb", "cosmoflow", "imagenet", "wsi"]
-    shown = dlio(tmp_path, "list").stdout
+    shown = told("list")
     for workload in found["workloads"]:
         assert any(step["device"] == "v100" for step in workload["step_times"])
         assert workload["name"] in shown
@@ -82,8 +96,8 @@ def test_list_shows_every_workload_and_marks_estimates(tmp_path: Path) -> None:
     assert shown.count("not as published: ") == sum(len(own["departures"]) for own in pipelines)
 
 
-def test_a_dry_run_tells_the_plan_and_makes_nothing(tmp_path: Path) -> None:
-    done = dlio(tmp_path, "run", "cdb", "--nodes", "8", "--dry-run", DLIO_BENCH_CACHE=str(tmp_path / "cache"))
+def test_a_dry_run_tells_the_plan_and_makes_nothing(told: Callable[..., str], tmp_path: Path) -> None:
+    plan = told("run", "cdb", "--nodes", "8", "--dry-run")
     parts = (
         "80 samples",
         "about ",
@@ -93,26 +107,23 @@ def test_a_dry_run_tells_the_plan_and_makes_nothing(tmp_path: Path) -> None:
         "INVALID",
         "7 epochs of 10",
     )
-    assert [part for part in parts if part not in done.stdout] == []
+    assert [part for part in parts if part not in plan] == []
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_dry_run_may_be_json(tmp_path: Path) -> None:
-    [plan] = json.loads(dlio(tmp_path, "run", "cdb", "--nodes", "8", "--dry-run", "--json").stdout)
+def test_a_dry_run_may_be_json(told: Callable[..., str]) -> None:
+    [plan] = json.loads(told("run", "cdb", "--nodes", "8", "--dry-run", "--json"))
     assert (plan["nodes"], plan["batch"], plan["epochs"], plan["launcher"]) == (8, 1, 7, "mpirun")
 
 
-def test_a_terminal_without_unicode_still_gets_its_numbers(tmp_path: Path) -> None:
-    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    done = dlio(tmp_path, "run", "cdb", "--tiny", DLIO_BENCH_CACHE=str(tmp_path / "cache"), **plain)
-    assert "EXPLORE" in done.stdout
-
-
 def test_one_rank_needs_no_mpi_and_ends_with_everything_written(tmp_path: Path) -> None:
+    """On a terminal without Unicode."""
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     run = ("run", "cdb", "--tiny", "--reader", "naive,prefetch", "--out", "out")
-    done = dlio(tmp_path, *run, DLIO_BENCH_CACHE=str(tmp_path / "cache"))
+    done = dlio(tmp_path, *run, DLIO_BENCH_CACHE=str(tmp_path / "cache"), **plain)
+    assert "EXPLORE" in done.stdout
     assert "TINY" in done.stdout
-    shown = dlio(tmp_path, "show", "out").stdout
+    shown = dlio(tmp_path, "show", "out", **plain).stdout
     assert done.stdout == f"{shown}\n  results  out\n  report   out/report.html\n"
     for reader in ("naive", "prefetch"):
         found = json.loads((tmp_path / "out" / f"{reader}-1x1" / "result.json").read_text())
@@ -138,10 +149,9 @@ def test_a_run_is_judged_by_the_limits_that_are_for_it(tmp_path: Path) -> None:
     assert (stored["verdict"], stored["plan"]["trials"]) == ("none", 5)  # what was measured; the trials of the limits
 
 
-def test_an_output_folder_in_use_is_refused(tmp_path: Path) -> None:
+def test_an_output_folder_in_use_is_refused(tmp_path: Path, refused: Callable[..., str]) -> None:
     (tmp_path / "mine.txt").write_text("dear")
-    run = ("run", "cdb", "--tiny", "--out", ".")
-    assert "not empty" in dlio(tmp_path, *run, status=2, DLIO_BENCH_CACHE=str(tmp_path / "cache")).stderr
+    assert "not empty" in refused("run", "cdb", "--tiny", "--out", ".")
     assert (tmp_path / "mine.txt").read_text() == "dear"
 
 

@@ -23,10 +23,10 @@ NAMES = ("data", "label", "weight", "normweight", "psr", "mg", "mn", "jz", "eid"
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, npt.NDArray[np.float32]]]:
-    """The datasets of the first training file."""
+    """The datasets of a training file of 400 events."""
     made = layout(False, PHYSICAL)
     path = tmp_path_factory.mktemp("hep") / "a.h5"
-    made.write(path, made.spec_files(1)[0], SEED)
+    made.write(path, replace(made.spec_files(1)[0], samples=400), SEED)
     with h5py.File(path) as file:
         yield {name: file[name][()] for name in NAMES}
     path.unlink()
@@ -92,7 +92,7 @@ def test_scalars_are_those_of_the_two_processes(images: dict[str, npt.NDArray[np
     for name, mass in (("mg", 1400.0), ("mn", 850.0)):
         np.testing.assert_array_equal(images[name], np.where(signal, np.float32(mass), 0))
     assert set(images["psr"]) == {0, 1}
-    assert images["eid"].tolist() == list(range(709))
+    assert images["eid"].tolist() == list(range(400))
     np.testing.assert_allclose(images["normweight"], images["weight"] / images["weight"].max(), rtol=1e-6)
     of_slice = [images["weight"][images["jz"] == number] for number in range(3, 12)]
     assert all(np.ptp(weights) == 0 for weights in of_slice)  # a slice has one cross-section
@@ -134,7 +134,7 @@ def test_signal_can_be_learned_from_images(images: dict[str, npt.NDArray[np.floa
     )
     features = (features - features.mean(axis=0)) / features.std(axis=0)
     features = np.concatenate([features, np.ones((len(label), 1))], axis=1)
-    train = np.arange(len(label)) < 500
+    train = np.arange(len(label)) < 280
     weights = np.zeros(features.shape[1])
     for _ in range(300):  # logistic regression by gradient descent
         guess = 1 / (1 + np.exp(-features[train] @ weights))

@@ -226,6 +226,15 @@ def trainer_of(samples: Decoded, *, model: Model = SMALL, **options: Any) -> Any
     return NetworkTrainer(Solo(), model, sample, course, exchange, device="cpu", seed=2, **options)
 
 
+@pytest.fixture(scope="module")
+def trainer(samples: Decoded, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """One that keeps checkpoints, compiled once: a trial begins anew."""
+    checkpoints = Checkpoints(2, tmp_path_factory.mktemp("kept"), "1x1", {"model": "hepgan"})
+    made = trainer_of(samples, checkpoints=checkpoints)
+    made.compile([(BATCH, widths(batches(samples, 1)[0]))], [])
+    return made
+
+
 def batches(samples: Decoded, count: int) -> list[Batch]:
     rows = samples[1]
     return [
@@ -254,8 +263,9 @@ def test_the_networks_have_the_published_parameters() -> None:
     assert network.discriminator(made[..., None]).shape == (3,)
 
 
-def test_a_step_updates_one_network_after_the_other(samples: Decoded, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = trainer_of(samples)
+def test_a_step_updates_one_network_after_the_other(
+    samples: Decoded, trainer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     network, states = trainer._network, []
     generator = gan._generator(network)
     statistics = next(weight for weight in network.variables if "moving_mean" in weight.path)
@@ -281,16 +291,16 @@ def test_a_step_updates_one_network_after_the_other(samples: Decoded, monkeypatc
     assert statistics.numpy() == pytest.approx(0.1 * tf.reduce_mean(first, (0, 1, 2)).numpy(), rel=1e-3, abs=1e-6)
 
 
-def test_a_training_goes_on_bit_by_bit_and_what_it_made_is_compared(samples: Decoded, tmp_path: Path) -> None:
-    given = batches(samples, 4)
-    whole = trainer_of(samples, checkpoints=Checkpoints(2, tmp_path, "1x1", {"model": "hepgan"}))
-    whole.compile([(BATCH, widths(given[0]))], [])
+def test_a_training_goes_on_bit_by_bit_and_what_it_made_is_compared(
+    samples: Decoded, trainer: Any, tmp_path: Path
+) -> None:
+    given, whole = batches(samples, 4), trainer
     whole.begin("prefetch", 0, 7)
     for batch in given:
         whole.step(batch)
         whole.save()
         if batch is given[1]:
-            (tmp_path / "prefetch-1x1" / "checkpoints" / "trial-0").rename(tmp_path / "kept")
+            whole._checkpoints.of("prefetch", 0).rename(tmp_path / "kept")
     scores = []
     for _ in range(2):  # passes: what is held out is kept once
         for batch in held_out(samples):
@@ -350,8 +360,7 @@ def test_gradients_cannot_come_a_step_late(asked: dict[str, Any]) -> None:
         look_up(Options("hepcnnb", tiny=True, gradient_lag=1, **asked))
 
 
-def test_without_a_pass_nothing_is_compared_and_it_is_told(samples: Decoded) -> None:
-    trainer = trainer_of(samples)
+def test_without_a_pass_nothing_is_compared_and_it_is_told(samples: Decoded, trainer: Any) -> None:
     trainer.begin("prefetch", 0, 7)
     trainer.step(batches(samples, 1)[0])
     [made] = trainer.end().summary.generated
@@ -361,8 +370,7 @@ def test_without_a_pass_nothing_is_compared_and_it_is_told(samples: Decoded) -> 
     assert trainer.end().summary.generated == []
 
 
-def test_made_images_that_hold_no_number_end_the_run(samples: Decoded) -> None:
-    trainer = trainer_of(samples)
+def test_made_images_that_hold_no_number_end_the_run(samples: Decoded, trainer: Any) -> None:
     trainer.begin("prefetch", 0, 7)
     weight = trainer._network.variables[0]
     weight.assign(np.full(weight.shape, np.nan))
@@ -372,8 +380,7 @@ def test_made_images_that_hold_no_number_end_the_run(samples: Decoded) -> None:
         trainer.step(batches(samples, 1)[0])
 
 
-def test_held_out_images_that_hold_no_number_are_refused(samples: Decoded) -> None:
-    trainer = trainer_of(samples)
+def test_held_out_images_that_hold_no_number_are_refused(samples: Decoded, trainer: Any) -> None:
     trainer.begin("prefetch", 0, 7)
     rows = samples[1][:BATCH].copy()
     rows[-1] = 0xFF  # NaN

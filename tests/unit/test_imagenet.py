@@ -41,7 +41,7 @@ def picture(sample: int, label: int, size: int, seed: int = SEED) -> tuple[bytes
 
 
 @given(size=st.integers(100, 60_000), sample=st.integers(0, 2**32 - 1), label=st.integers(1, CLASSES))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_a_picture_of_any_size_decodes_to_the_declared_one(size: int, sample: int, label: int) -> None:
     content, width, height = picture(sample, label, size)
     pixels = decoded(content)
@@ -96,9 +96,9 @@ def test_pictures_are_scan_data_that_cannot_be_compressed(size: int) -> None:
     assert len(zlib.compress(content, 6)) > 0.9 * size
 
 
-def test_sizes_over_fifty_thousand_pictures_are_as_published() -> None:
+def test_sizes_over_many_pictures_are_as_published() -> None:
     found = []
-    for sample in range(50_000):
+    for sample in range(20_000):
         source = random_bytes.source(SEED, sample, 0)
         size = max(image_bytes(int(random_bytes.words(source, 8)[0])), layouts.LEAST_BYTES)
         planned = pictures.plan(source, SEED, sample, label_of(sample), size)
@@ -145,9 +145,9 @@ def test_classes_can_be_learned_from_pixels() -> None:
 
 
 def test_no_two_pictures_are_equal_however_small() -> None:
-    made = [picture(sample, label_of(sample), 1) for sample in range(3_000)]
-    spelt = [picture(2**32 - 1 - sample, 5, 1) for sample in range(2_000)]
-    assert len({content for content, _, _ in made + spelt}) == 5_000
+    made = [picture(sample, label_of(sample), 1) for sample in range(1_200)]
+    spelt = [picture(2**32 - 1 - sample, 5, 1) for sample in range(800)]
+    assert len({content for content, _, _ in made + spelt}) == 2_000
     assert picture(0, 5, 1, seed=0)[0] != picture(0, 5, 1, seed=1)[0]
     back = pow(pictures.SCRAMBLE, -1, pictures.STRIPS**4)
     for sample in (0, 1, 1024, 2**30, 2**32 - 1):

@@ -40,7 +40,7 @@ def system(*, pfs: float = 10_000.0, link: Stream | None = QUICK, network: float
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return made(tmp_path_factory.mktemp("data") / "hepcnnb", "hepcnnb", 16)
+    return made(tmp_path_factory.mktemp("data") / "hepcnnb", "hepcnnb", 8)
 
 
 def job(dataset: Dataset, streaming: Streaming, *, models: int = 1, ranks: int = 2, step_seconds: float = 0.0) -> Job:

@@ -8,7 +8,8 @@ import pytest
 
 from dlio_bench.harness.cli import main
 from dlio_bench.reports import couple_html, html
-from tests.browser import Browser, needs_chromium
+from tests.browser import READY, Browser, needs_chromium
+from tests.processes import until
 from tests.results import complete
 from tests.unit.test_couple import document as coupled
 
@@ -18,7 +19,7 @@ PHONE, FOLD = 390, 800  # px: width of a telephone, and the height that a laptop
 FIGURES = {"times", "credits", "phases", "epochs", "scaling", "steps", "bytes", "predicted"}
 DRAWN = """[...document.querySelectorAll(".plot")].filter((plot) => plot.querySelector(".main-svg"))
   .map((plot) => plot.id)"""
-AFTERWARDS = "new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(true), 100)))"
+NO_CHARTS = 'document.getElementById("no-charts").getClientRects().length'
 OPEN_ALL = 'document.querySelectorAll("details").forEach((fold) => { fold.open = true; })'
 # Luminances of backgrounds, as WCAG 2.2 defines them, without its gamma: enough to tell dark from light.
 SHADES = """["body", "section", "#times .main-svg", "pre"].map((name) => {
@@ -88,6 +89,7 @@ def test_the_answer_and_its_chart_stand_above_the_fold(browser: Browser, page: P
     assert set(browser.run(DRAWN)) == FIGURES | {f"map{number}" for number in (6, 7, 8, 3)}
     assert browser.complaints == []
     assert fetched(browser, page) == []
+    assert browser.run(NO_CHARTS) == 0
     bottoms = browser.run(
         '[".badge", ".answer", ".plot"].map((name) => document.querySelector(name).getBoundingClientRect().bottom)'
     )
@@ -98,7 +100,7 @@ def test_the_answer_and_its_chart_stand_above_the_fold(browser: Browser, page: P
     assert browser.run(CROWDED) == []
     # what is folded is drawn when it is opened
     browser.run(OPEN_ALL)
-    browser.run(AFTERWARDS)
+    assert browser.run(READY) is True
     assert len(browser.run(DRAWN)) == 17
     assert browser.complaints == []
 
@@ -108,7 +110,7 @@ def test_nothing_overlaps_on_a_telephone(browser: Browser, page: Path) -> None:
     assert browser.run("document.documentElement.scrollWidth") <= PHONE
     assert browser.run(CROWDED) == []
     browser.run(OPEN_ALL)
-    browser.run(AFTERWARDS)
+    assert browser.run(READY) is True
     assert browser.run("document.documentElement.scrollWidth") <= PHONE
     assert browser.run(CROWDED) == []
     assert browser.complaints == []
@@ -127,8 +129,7 @@ def test_dark_is_dark_changes_while_open_and_prints_light(browser: Browser, page
     assert max(browser.run(SHADES)) < 0.15
     assert browser.run('document.querySelectorAll("details[open]").length') == 0
     browser.prefer(dark=False)
-    browser.run(AFTERWARDS)
-    assert min(browser.run(SHADES)) > 0.9
+    until(lambda: min(browser.run(SHADES)) > 0.9)
     assert browser.complaints == []
 
 
@@ -151,9 +152,10 @@ def test_one_result_has_its_verdict_five_numbers_and_a_chart_above_the_fold(
 def test_a_coupled_workflow_fits_every_width_and_tiny_is_red(browser: Browser, tmp_path: Path) -> None:
     path, ways = tmp_path / "couple.html", ("files", "bp", "sst")
     cut = """[...document.querySelectorAll(".wide")].filter((box) => box.scrollWidth > box.clientWidth + 1).length"""
-    for trials, marks, drawn in ((5, ("SHARED CORES",), {"slowdowns", "trials"}), (1, ("TINY",), {"trials"})):
+    shared, tiny = (5, ("SHARED CORES",), {"slowdowns", "trials"}), (1, ("TINY",), {"trials"})
+    for (trials, marks, drawn), widths in ((shared, (PHONE, 1280)), (tiny, (1280,))):
         couple_html.write(coupled(trials, ways, marks=marks), path)
-        for width in (PHONE, 1280):
+        for width in widths:
             browser.open(path, width=width)
             assert set(browser.run(DRAWN)) == drawn
             assert browser.run("document.documentElement.scrollWidth") <= width
@@ -189,13 +191,10 @@ def test_every_map_of_a_grid_is_drawn(browser: Browser, tmp_path: Path) -> None:
 
 
 def test_a_browser_that_cannot_unpack_the_charts_is_told(browser: Browser, page: Path) -> None:
-    shown = 'document.getElementById("no-charts").getClientRects().length'
-    browser.open(page)
-    assert browser.run(shown) == 0
     script = browser.ask("Page.addScriptToEvaluateOnNewDocument", source="delete window.DecompressionStream")
     try:
         browser.open(page, drawn=False)
-        assert browser.run(shown) == 1
+        assert browser.run(NO_CHARTS) == 1
         assert browser.complaints == []
     finally:
         browser.ask("Page.removeScriptToEvaluateOnNewDocument", identifier=script["identifier"])

@@ -15,7 +15,7 @@ from dlio_bench.reports import simulation
 from dlio_bench.reports.typed import to_json
 
 SMALL = ("--scenario", "S1", "--epochs", "2")
-SOME = "lower-bound,shuffled,double-buffer,clairvoyant,lbann-dynamic,cooperative,staged"
+SOME = "lower-bound,shuffled,clairvoyant,lbann-dynamic,cooperative"
 
 
 def simulate(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def both(case: Case, name: str) -> tuple[float, ...]:
 
 
 @pytest.mark.parametrize("name", [row.name for row in POLICIES.values() if row.simulated])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.integers(1, 6), st.integers(0, 99), st.integers(1, 200), st.integers(1, 900), st.integers(1, 200))
 def test_vectorised_and_event_by_event_are_the_same(
     name: str, nodes: int, seed: int, staging: int, ram: int, disk: int
@@ -154,32 +154,33 @@ def test_costs_are_those_of_the_published_scenarios() -> None:
     assert costs(DECK, 8).worst_pfs == pytest.approx(8 / 146)
 
 
+EPOCHS = 4
 Z4 = 1.02938  # expected maximum of four standard normal variables
 U = 1 / 200 + 4 / 146  # seconds per MB from the PFS with four nodes reading, preprocessing included
 
 
 @pytest.fixture(scope="module")
 def tenth() -> Case:
-    """Scenario S2 with a tenth of its samples and of every tier: a tenth of its closed forms."""
+    """Scenario S2 with a tenth of its samples and of every tier, and fewer epochs."""
     scenario = SCENARIOS["S2"]
     capacities = {tier.name: tier.capacity // 10 for tier in DECK.tiers}
     sizes = scenario.sizes(seed=5)[:15_000]
-    return Case("S2 / 10", sizes, 4, 25, 10, 5, DECK.with_capacities(capacities))
+    return Case("S2 / 10", sizes, 4, 25, EPOCHS, 5, DECK.with_capacities(capacities))
 
 
 def test_closed_forms(tenth: Case) -> None:
     total = float(tenth.megabytes.sum())
-    bound = 10 * 150 * (25 * total / 15_000 + Z4 * 0.1 * 5) / 100
+    bound = EPOCHS * 150 * (25 * total / 15_000 + Z4 * 0.1 * 5) / 100
     init = total / 4 * U / 2
     staging_copies = (102_400 / 10 - total / 4) * (1 / 86 + 1 / 200) / 2
     expected = {
-        "shuffled": 10 * 150 * (25 * total / 15_000 + Z4 * 0.1 * 5) * (U + 1 / 100),
-        "double-buffer": 10 * total / 4 * U / 2,
+        "shuffled": EPOCHS * 150 * (25 * total / 15_000 + Z4 * 0.1 * 5) * (U + 1 / 100),
+        "double-buffer": EPOCHS * total / 4 * U / 2,
         "lbann-preload": bound + init,
         "deepio-ordered": bound + init,
         "deepio-opportunistic": bound + init,
         "locality-aware": bound + init,
-        "lbann-dynamic": init + 0.9 * bound,
+        "lbann-dynamic": init + (1 - 1 / EPOCHS) * bound,
         "parallel-staging": bound + init + staging_copies,
         "staged": bound + init,
     }

@@ -3,6 +3,8 @@
 import json
 import signal
 from collections.abc import Callable
+from contextlib import chdir, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.allocation import Allocation
 from dlio_bench.harness.storage.cache import Residency
 from dlio_bench.harness.storage_bench.attestation import attestation, furthest_share
@@ -22,11 +25,15 @@ from tests.direct_folder import direct_folder
 from tests.processes import PATIENCE, dlio, start, until
 
 SMALL = ("--sample-size", "100kB", "--size", "4MB", "--ranks", "1", "--threads", "1,2", "--trials", "2")
+FEW = ("--ranks", "1", "--trials", "1")
 LONG = ("--sample-size", "1MB", "--size", "8MB", "--ranks", "1", "--trials", "100000")
 
 
 def measured(cwd: Path, *arguments: str) -> dict[str, Any]:
-    return to_json(storage.validate(json.loads(dlio(cwd, "storage", *arguments, "--json").stdout)))
+    """The document of a command of this process."""
+    with chdir(cwd), redirect_stdout(StringIO()) as told:
+        assert main(["storage", *arguments, "--json"]) == 0
+    return to_json(storage.validate(json.loads(told.getvalue())))
 
 
 def files_in(folder: Path) -> list[Path]:
@@ -34,9 +41,16 @@ def files_in(folder: Path) -> list[Path]:
 
 
 def test_cold_reads_come_from_the_device_and_leave_nothing(tmp_path: Path) -> None:
-    found = measured(tmp_path, ".", *SMALL)
-    assert files_in(tmp_path) == []
-    assert (found["folder"], found["made"], found["workload"]) == (str(tmp_path), True, None)
+    """And the text fits, while the JSON goes to a file."""
+    where = tmp_path / "disk"
+    where.mkdir()
+    done = dlio(tmp_path, "storage", "disk", *SMALL, "--out", "new/ceiling.json")
+    assert files_in(where) == []
+    document = storage.load(tmp_path / "new" / "ceiling.json")
+    assert done.stdout == storage.render(document)
+    assert max(len(line) for line in done.stdout.splitlines()[1:]) <= 80
+    found = to_json(document)
+    assert (found["folder"], found["made"], found["workload"]) == (str(where), True, None)
     assert (found["files"], found["samples"], found["sample_bytes"]) == (1, 40, 100_000)
     assert found["attestation"]["attested"], found["attestation"]
     assert "FEW TRIALS" in found["marks"]
@@ -54,7 +68,8 @@ def test_cold_reads_come_from_the_device_and_leave_nothing(tmp_path: Path) -> No
 
 
 def test_warm_reads_do_not(tmp_path: Path) -> None:
-    found = measured(tmp_path, ".", *SMALL, "--cache", "warm")
+    done = dlio(tmp_path, "storage", ".", *SMALL, "--cache", "warm", "--json")  # no other reads in its process
+    found = to_json(storage.validate(json.loads(done.stdout)))
     assert found["attestation"]["attested"], found["attestation"]
     assert all(trial["resident_share"] >= 0.95 for row in found["reads"] for trial in row["trials"])
     assert all(row["device_bytes"] == 0 for row in found["reads"])
@@ -72,21 +87,11 @@ def test_direct_reads_come_from_the_device_though_the_files_are_in_the_cache(tmp
         assert "O_DIRECT" in cold["attestation"]["found"]
 
 
-def test_the_text_fits_and_the_json_goes_to_a_file(tmp_path: Path) -> None:
-    where = tmp_path / "disk"
-    where.mkdir()
-    done = dlio(tmp_path, "storage", "disk", *SMALL, "--out", "new/ceiling.json")
-    assert files_in(where) == []
-    document = storage.load(tmp_path / "new" / "ceiling.json")
-    assert done.stdout == storage.render(document)
-    assert max(len(line) for line in done.stdout.splitlines()[1:]) <= 80
-
-
 @pytest.mark.parametrize("workload", ["cdb", "imagenet"])  # a sample in each file, and records of varying length
 def test_a_datasets_files_are_read_and_none_is_made(workload: str, tmp_path: Path) -> None:
     made(tmp_path / "set", workload, 20)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "set").iterdir()}
-    found = measured(tmp_path, "--data", "set", "--ranks", "1", "--threads", "1,2", "--trials", "1")
+    found = measured(tmp_path, "--data", "set", *FEW, "--threads", "1,2")
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "set").iterdir()} == before
     assert files_in(tmp_path) == [tmp_path / "set"]
     dataset = open_dataset(tmp_path / "set")
@@ -97,7 +102,7 @@ def test_a_datasets_files_are_read_and_none_is_made(workload: str, tmp_path: Pat
     assert by_pattern["sequential"] == stored
     assert 0.5 * stored < by_pattern["random"] <= stored
     assert [row["operation"] for row in found["metadata"]["rates"]] == ["open+fstat+close"]
-    less = measured(tmp_path, ".", "--data", "set", "--size", f"{stored // 2}B", "--threads", "1", "--ranks", "1")
+    less = measured(tmp_path, ".", "--data", "set", "--size", f"{stored // 2}B", *FEW, "--threads", "1")
     assert 1 <= less["files"] <= max(1, found["files"] // 2)
     assert files_in(tmp_path) == [tmp_path / "set"]
 
@@ -110,7 +115,7 @@ def test_a_dataset_that_is_not_whole_is_refused(tmp_path: Path, refused: Callabl
 
 @pytest.mark.parametrize(
     ("number", "sign", "arguments"),
-    [(signal.SIGINT, "file-0000000", ("--size", "500MB", "--ranks", "1")), (signal.SIGTERM, "empty", LONG)],
+    [(signal.SIGINT, "file-0000000", (*LONG, "--size", "500MB")), (signal.SIGTERM, "empty", LONG)],
     ids=["write", "read"],
 )
 def test_an_interruption_leaves_nothing(number: int, sign: str, arguments: tuple[str, ...], tmp_path: Path) -> None:

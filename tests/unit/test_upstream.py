@@ -9,9 +9,10 @@ import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -72,7 +73,8 @@ def tail(dataset: Dataset, epochs: int = 2, batch: int = 4) -> Plan:
     return plan
 
 
-def checked(dataset: Dataset, plan: Plan, pipeline: Pipeline) -> dict[int, Cost]:
+def checked(dataset: Dataset, plan: Plan, pipeline: Pipeline) -> tuple[list[list[int]], dict[int, Cost]]:
+    """As `deliver`, after a look at what came: the samples of the plan, and nothing wrong with them."""
     ids, wrong, costs = deliver(pipeline, dataset, plan)
     upstream = WORKLOADS[dataset.manifest.workload].of(dataset.manifest.variant).upstream
     assert upstream is not None
@@ -83,13 +85,37 @@ def checked(dataset: Dataset, plan: Plan, pipeline: Pipeline) -> dict[int, Cost]
     for epoch in {epoch for epoch, _ in plan}:
         found = [i for (other, _), batch in zip(plan, ids, strict=True) if other == epoch for i in batch]
         assert sorted(found) == sorted(i for other, batch in plan if other == epoch for i in batch.tolist())
-    return costs
+    return ids, costs
 
 
-def test_it_delivers_its_decoding_of_the_plan(dataset: Dataset) -> None:
+def left_behind(dataset: Dataset) -> tuple[int, list[str]]:
+    """Threads of this process of every kind, and open files of the dataset."""
+    files = [path for path in open_files().values() if str(dataset.folder) in path]
+    return len(list(Path("/proc/self/task").iterdir())), files
+
+
+def test_it_delivers_its_decoding_of_the_plan_and_leaving_early_ends_threads_and_closes_files(dataset: Dataset) -> None:
     pipeline = started_of(dataset.manifest.workload)
     plan = tail(dataset)
-    assert requested(checked(dataset, plan, pipeline)) == pipeline.asks(dataset, plan)
+    _, costs = checked(dataset, plan, pipeline)
+    assert requested(costs) == pipeline.asks(dataset, plan)
+
+    # whatever the library keeps for good is there now
+    threads, files = left_behind(dataset)
+    form = SampleView(dataset, (), pipeline.decode(dataset))
+    with pipeline.batches(dataset, plan, lambda _: Cost()) as batches:
+        batch = next(batches)
+        last = batch.blocks[-1].data.copy()
+        last[-1] ^= 1
+        altered = Batch(batch.ids, (*batch.blocks[:-1], Block(last, batch.blocks[-1].starts)))
+        [line] = damaged(altered, form)
+    assert f"sample {batch.ids[-1]}:" in line  # a sample that is not its decoding is named
+
+    def is_left() -> bool:
+        now_threads, now_files = left_behind(dataset)
+        return now_threads <= threads and now_files == files
+
+    until(is_left)  # the kernel takes a moment to forget a thread
 
 
 def test_what_is_compared_with_does_not_depend_on_its_neighbours(dataset: Dataset) -> None:
@@ -104,51 +130,20 @@ def test_what_is_compared_with_does_not_depend_on_its_neighbours(dataset: Datase
     assert len(set(together)) == len(ids)
 
 
-def test_a_sample_that_is_not_its_decoding_is_named(dataset: Dataset) -> None:
-    pipeline, plan = started_of(dataset.manifest.workload), tail(dataset, epochs=1)[:1]
-    form = SampleView(dataset, (), pipeline.decode(dataset))
-    with pipeline.batches(dataset, plan, lambda _: Cost()) as batches:
-        batch = next(batches)
-        last = batch.blocks[-1].data.copy()
-        last[-1] ^= 1
-        altered = Batch(batch.ids, (*batch.blocks[:-1], Block(last, batch.blocks[-1].starts)))
-        [line] = damaged(altered, form)
-    assert f"sample {batch.ids[-1]}:" in line
-
-
-def test_no_published_pipeline_shuffles_a_validation_pass_beyond_its_plan(dataset: Dataset) -> None:
-    pipeline = started_of(dataset.manifest.workload)
-    first = dataset.manifest.files[0].samples
-    ids = np.arange(min(first, 12) if first > 1 else 8)  # of one file, where a file holds several
-    plan = [(0, ids[:4]), (validation_after(0), ids[:5]), (validation_after(0), ids[5:]), (1, ids[:4])]
-    found, wrong, costs = deliver(pipeline, dataset, plan)
-    assert wrong == []
-    assert found[1] + found[2] == ids.tolist()
-    assert sorted(found[0]) == sorted(found[3]) == ids[:4].tolist()
-    assert requested(costs) == dict(sorted(pipeline.asks(dataset, plan).items()))
-
-
-def test_any_plan_at_all_is_delivered(dataset: Dataset) -> None:
+def test_any_plan_at_all_is_delivered_and_a_validation_pass_in_its_order(dataset: Dataset) -> None:
     draw = np.random.default_rng(1)
-    sizes = [3, 1, 4, 2, 2, 4]
-    plan = [(number // 3, draw.integers(0, dataset.samples, size)) for number, size in enumerate(sizes)]
-    checked(dataset, plan, started_of(dataset.manifest.workload))
+    first = dataset.manifest.files[0].samples
+    held_out = np.arange(min(first, 12) if first > 1 else 8)  # of one file, where a file holds several
 
+    def drawn(epoch: int, *sizes: int) -> Plan:
+        return [(epoch, draw.integers(0, dataset.samples, size)) for size in sizes]
 
-def left_behind(dataset: Dataset) -> tuple[int, list[str]]:
-    """Threads of this process of every kind, and open files of the dataset."""
-    files = [path for path in open_files().values() if str(dataset.folder) in path]
-    return len(list(Path("/proc/self/task").iterdir())), files
-
-
-def test_leaving_early_ends_threads_and_closes_files(dataset: Dataset) -> None:
+    passed = [(validation_after(0), held_out[:5]), (validation_after(0), held_out[5:])]
+    plan = [*drawn(0, 3, 1, 4), *passed, *drawn(1, 2, 4)]
     pipeline = started_of(dataset.manifest.workload)
-    deliver(pipeline, dataset, tail(dataset))  # whatever the library keeps for good is there now
-    threads, files = left_behind(dataset)
-    with pipeline.batches(dataset, tail(dataset), lambda _: Cost()) as batches:
-        next(batches)
-    until(lambda: left_behind(dataset)[0] <= threads)  # the kernel takes a moment to forget a thread
-    assert left_behind(dataset)[1] == files
+    ids, costs = checked(dataset, plan, pipeline)
+    assert ids[3] + ids[4] == held_out.tolist()
+    assert requested(costs) == dict(sorted(pipeline.asks(dataset, plan).items()))
 
 
 class TestHepcnnb:
@@ -158,7 +153,7 @@ class TestHepcnnb:
         pipeline = started_of("hepcnnb")
         fields = ("data", "label", "weight", "normweight", "psr")
         whole = int(dataset.locate(np.arange(64), fields)[2].sum())
-        costs = checked(dataset, plan, pipeline)
+        _, costs = checked(dataset, plan, pipeline)
         assert requested(costs) == pipeline.asks(dataset, plan)
         return [cost.bytes_requested // whole for _, cost in sorted(costs.items())]
 
@@ -237,21 +232,28 @@ class TestCdb:
         with started_of("cdb").batches(dataset, plan, lambda epoch: costs.setdefault(epoch, Cost())) as batches:
             for _ in range(8):
                 next(batches)
-            for _ in range(6000 if ahead else 20):  # at most a minute for a reader that is to come
-                if 1 in costs:
-                    break
-                time.sleep(0.01)
-            assert (1 in costs) == ahead
+            if ahead:
+                until(lambda: 1 in costs)
+            else:
+                time.sleep(0.2)  # nothing can be waited for: that nobody reads is the right end
+                assert 1 not in costs
             assert next(batches).ids.tolist() == second[:1].tolist()
 
-    def test_its_processes_are_all_there_and_gone_when_it_is_closed(
+    def test_its_processes_all_start_and_are_gone_when_it_is_closed(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        dataset, submit = made(tmp_path / "data", "cdb", 8), ProcessPoolExecutor.submit
+        dataset = made(tmp_path / "data", "cdb", 8)
         upstream = WORKLOADS["cdb"].upstream
         assert upstream is not None
-        with monkeypatch.context() as slow:  # the first processes are ready long before the last are asked for
-            slow.setattr(ProcessPoolExecutor, "submit", lambda *call: time.sleep(0.15) or submit(*call))
+        submit = ProcessPoolExecutor.submit
+
+        def slowly(pool: ProcessPoolExecutor, *call: Any) -> "Future[Any]":
+            future = submit(pool, *call)
+            wait([future], 0.2)  # so that a process that is through with a call is idle at the next one
+            return future
+
+        with monkeypatch.context() as patch:
+            patch.setattr(ProcessPoolExecutor, "submit", slowly)
             pipeline = upstream.start()
         pids = pipeline.processes
         assert len(set(pids)) == 4
@@ -273,8 +275,8 @@ class TestCdb:
             kill = threading.Timer(0.2, lambda: [os.kill(pid, signal.SIGKILL) for pid in pipeline.processes])
             kill.start()
             with (
-                pipeline.batches(dataset, [(0, np.arange(4))], lambda _: Cost()) as batches,
                 pytest.raises(EnvironmentFailure, match="process of the pipeline is gone"),
+                pipeline.batches(dataset, [(0, np.arange(4))], lambda _: Cost()) as batches,
             ):
                 next(batches)
             kill.join()

@@ -4,15 +4,17 @@ import json
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from dlio_bench.harness import cli
 from dlio_bench.harness.live import command
 from dlio_bench.harness.live.status import NAME, append, record
-from tests.processes import start, until
+from tests.processes import PATIENCE, start, until
 
 QUICK = ("--interval", "10ms")
 
@@ -87,6 +89,18 @@ def test_a_run_without_a_last_word_ends_the_watch(
     assert "is gone" in told
 
 
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time passes for a watch while it sleeps, and only then."""
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr(command, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time, sleep=sleep))
+
+
+@pytest.mark.usefixtures("clock")
 def test_a_damaged_status_is_called_so_and_silence_counts_from_the_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
 ) -> None:
@@ -144,7 +158,7 @@ def test_ctrl_c_ends_the_watch_and_harms_nobody(tmp_path: Path) -> None:
     assert process.stdout is not None
     assert "naive" in process.stdout.readline()
     process.send_signal(2)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out, err) == (0, "", "")
 
 
@@ -173,11 +187,11 @@ def test_a_terminal_gets_one_view_that_changes(tmp_path: Path, monkeypatch: pyte
         watching.start()
         until(lambda: b" 25 %" in b"".join(shown))
         append(tmp_path, record("done", exit_status=0, progress=1.0))
-        watching.join(60)
+        watching.join(PATIENCE)
         assert not watching.is_alive()
         terminal.flush()
-    until(lambda: b"dlio-bench show" in b"".join(shown))
-    reader.join(60)
+        until(lambda: b"dlio-bench show" in b"".join(shown))  # its end may take along what is not read yet
+    reader.join(PATIENCE)
     os.close(main)
     text = b"".join(shown).decode()
     assert "\x1b[J" in text
