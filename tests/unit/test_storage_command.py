@@ -1,8 +1,10 @@
 """`dlio-bench storage` with one rank, on real files: what it tells, and that nothing of it stays."""
 
+import io
 import json
 import signal
 from collections.abc import Callable
+from contextlib import chdir, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.harness import cli
 from dlio_bench.harness.cluster.allocation import Allocation
 from dlio_bench.harness.storage.cache import Residency
 from dlio_bench.harness.storage_bench.attestation import attestation, furthest_share
@@ -19,14 +22,22 @@ from dlio_bench.reports import storage
 from dlio_bench.reports.typed import to_json
 from tests.datasets import made
 from tests.direct_folder import direct_folder
-from tests.processes import PATIENCE, dlio, start, until
+from tests.processes import PATIENCE, start, until
 
 SMALL = ("--sample-size", "100kB", "--size", "4MB", "--ranks", "1", "--threads", "1,2", "--trials", "2")
-LONG = ("--sample-size", "1MB", "--size", "8MB", "--ranks", "1", "--trials", "100000")
+ENDLESS = ("--sample-size", "1MB", "--ranks", "1", "--trials", "100000")
+LONG = (*ENDLESS, "--size", "8MB")
+
+
+def told(cwd: Path, *arguments: str) -> str:
+    """What the command prints. In this process, which is its one rank."""
+    with chdir(cwd), redirect_stdout(io.StringIO()) as out:
+        assert cli.main(["storage", *arguments]) == 0
+    return out.getvalue()
 
 
 def measured(cwd: Path, *arguments: str) -> dict[str, Any]:
-    return to_json(storage.validate(json.loads(dlio(cwd, "storage", *arguments, "--json").stdout)))
+    return to_json(storage.validate(json.loads(told(cwd, *arguments, "--json"))))
 
 
 def files_in(folder: Path) -> list[Path]:
@@ -34,9 +45,16 @@ def files_in(folder: Path) -> list[Path]:
 
 
 def test_cold_reads_come_from_the_device_and_leave_nothing(tmp_path: Path) -> None:
-    found = measured(tmp_path, ".", *SMALL)
-    assert files_in(tmp_path) == []
-    assert (found["folder"], found["made"], found["workload"]) == (str(tmp_path), True, None)
+    """The text fits; the JSON goes to a file."""
+    where = tmp_path / "disk"
+    where.mkdir()
+    text = told(tmp_path, "disk", *SMALL, "--out", "new/ceiling.json")
+    assert files_in(where) == []
+    document = storage.load(tmp_path / "new" / "ceiling.json")
+    assert text == storage.render(document)
+    assert max(len(line) for line in text.splitlines()[1:]) <= 80
+    found = to_json(document)
+    assert (found["folder"], found["made"], found["workload"]) == (str(where), True, None)
     assert (found["files"], found["samples"], found["sample_bytes"]) == (1, 40, 100_000)
     assert found["attestation"]["attested"], found["attestation"]
     assert "FEW TRIALS" in found["marks"]
@@ -72,16 +90,6 @@ def test_direct_reads_come_from_the_device_though_the_files_are_in_the_cache(tmp
         assert "O_DIRECT" in cold["attestation"]["found"]
 
 
-def test_the_text_fits_and_the_json_goes_to_a_file(tmp_path: Path) -> None:
-    where = tmp_path / "disk"
-    where.mkdir()
-    done = dlio(tmp_path, "storage", "disk", *SMALL, "--out", "new/ceiling.json")
-    assert files_in(where) == []
-    document = storage.load(tmp_path / "new" / "ceiling.json")
-    assert done.stdout == storage.render(document)
-    assert max(len(line) for line in done.stdout.splitlines()[1:]) <= 80
-
-
 @pytest.mark.parametrize("workload", ["cdb", "imagenet"])  # a sample in each file, and records of varying length
 def test_a_datasets_files_are_read_and_none_is_made(workload: str, tmp_path: Path) -> None:
     made(tmp_path / "set", workload, 20)
@@ -110,7 +118,7 @@ def test_a_dataset_that_is_not_whole_is_refused(tmp_path: Path, refused: Callabl
 
 @pytest.mark.parametrize(
     ("number", "sign", "arguments"),
-    [(signal.SIGINT, "file-0000000", ("--size", "500MB", "--ranks", "1")), (signal.SIGTERM, "empty", LONG)],
+    [(signal.SIGINT, "file-0000000", (*ENDLESS, "--size", "500MB")), (signal.SIGTERM, "empty", LONG)],
     ids=["write", "read"],
 )
 def test_an_interruption_leaves_nothing(number: int, sign: str, arguments: tuple[str, ...], tmp_path: Path) -> None:
@@ -132,7 +140,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> No
     process.communicate(timeout=PATIENCE)
     assert (tmp_path / NAME / "file-0000000").exists()
     (tmp_path / NAME / "empty" / "0-0-0").touch()  # of the name that the next one makes first
-    dlio(tmp_path, "storage", ".", *SMALL)
+    told(tmp_path, ".", *SMALL)
     assert files_in(tmp_path) == []
 
 
@@ -156,12 +164,12 @@ def test_somebody_elses_folder_of_that_name_is_left_alone(tmp_path: Path, refuse
 
 
 def test_the_ranks_folder_stays_only_where_a_message_refers_to_it(tmp_path: Path) -> None:
-    def fail(told: str) -> None:
+    def fail(message: str) -> None:
         with claimed(tmp_path) as place:
             for name in ("work-1", "empty"):
                 (place / name).mkdir()
             (place / "file-0").touch()
-            raise EnvironmentFailure(told.format(place))
+            raise EnvironmentFailure(message.format(place))
 
     with pytest.raises(EnvironmentFailure):
         fail("the whole is in {}/work-1/ranks.log")
