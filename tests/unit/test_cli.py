@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dlio_bench.harness import cli
 from tests.processes import DLIO, dlio
 
 
@@ -58,10 +59,12 @@ def test_help_breaks_no_name_that_is_to_be_copied(tmp_path: Path) -> None:
     assert " stage-partition" in done.stdout
 
 
-def test_list_shows_every_workload_and_marks_estimates(tmp_path: Path) -> None:
-    found = json.loads(dlio(tmp_path, "list", "--json").stdout)
+def test_list_shows_every_workload_and_marks_estimates(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["list", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
     assert [workload["name"] for workload in found["workloads"]] == ["hepcnnb", "cdb", "cosmoflow", "imagenet", "wsi"]
-    shown = dlio(tmp_path, "list").stdout
+    assert cli.main(["list"]) == 0
+    shown = capsys.readouterr().out
     for workload in found["workloads"]:
         assert any(step["device"] == "v100" for step in workload["step_times"])
         assert workload["name"] in shown
@@ -97,8 +100,13 @@ def test_a_dry_run_tells_the_plan_and_makes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_dry_run_may_be_json(tmp_path: Path) -> None:
-    [plan] = json.loads(dlio(tmp_path, "run", "cdb", "--nodes", "8", "--dry-run", "--json").stdout)
+def test_a_dry_run_may_be_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DLIO_BENCH_CACHE", str(tmp_path / "cache"))
+    assert cli.main(["run", "cdb", "--nodes", "8", "--dry-run", "--json"]) == 0
+    [plan] = json.loads(capsys.readouterr().out)
     assert (plan["nodes"], plan["batch"], plan["epochs"], plan["launcher"]) == (8, 1, 7, "mpirun")
 
 
@@ -138,10 +146,9 @@ def test_a_run_is_judged_by_the_limits_that_are_for_it(tmp_path: Path) -> None:
     assert (stored["verdict"], stored["plan"]["trials"]) == ("none", 5)  # what was measured; the trials of the limits
 
 
-def test_an_output_folder_in_use_is_refused(tmp_path: Path) -> None:
+def test_an_output_folder_in_use_is_refused(tmp_path: Path, refused: Callable[..., str]) -> None:
     (tmp_path / "mine.txt").write_text("dear")
-    run = ("run", "cdb", "--tiny", "--out", ".")
-    assert "not empty" in dlio(tmp_path, *run, status=2, DLIO_BENCH_CACHE=str(tmp_path / "cache")).stderr
+    assert "not empty" in refused("run", "cdb", "--tiny", "--out", ".")
     assert (tmp_path / "mine.txt").read_text() == "dear"
 
 
@@ -150,7 +157,7 @@ def test_a_command_whose_output_nobody_reads_ends_with_status_4_and_says_nothing
     read, write = os.pipe()
     os.close(read)
     env = os.environ | {"PYTHONUNBUFFERED": unbuffered}
-    for words, status in ((["--version"], 4), (["doctor"], 4), (["run", "--help"], 0)):
+    for words, status in ((["--version"], 4), (["list"], 4), (["run", "--help"], 0)):
         ended = subprocess.run([*DLIO, *words], env=env, stdout=write, stderr=subprocess.PIPE, check=False)
         assert (ended.returncode, ended.stderr) == (status, b""), words
     os.close(write)
