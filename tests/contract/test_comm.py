@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -83,13 +84,24 @@ def test_hosts_of_any_size_meet_with_and_without_shared_memory(
         assert min(left for _, left in ranks) >= max(came for came, _ in ranks)
 
 
+LATE = 0.5 if WORLD > 1 else 0.0  # seconds that the first rank lets others wait
+
+
+@contextmanager
+def nearly_idle() -> Iterator[None]:
+    """In this block the process computes for less than 0.25 s, or for less than half of the time that it takes."""
+    began, busy = time.monotonic(), time.process_time()
+    yield
+    busy = time.process_time() - busy
+    assert busy < max(0.25, (time.monotonic() - began) / 2)
+
+
 def test_waiting_in_a_barrier_leaves_the_cpu_free(comm: Comm) -> None:
     comm.barrier()
     if comm.rank == 0:
-        time.sleep(0.5)
-    busy = time.process_time()
-    comm.barrier()
-    assert time.process_time() - busy < 0.25
+        time.sleep(LATE)
+    with nearly_idle():
+        comm.barrier()
 
 
 def test_every_message_arrives_whole_and_those_of_a_source_in_order(comm: Comm) -> None:
@@ -136,15 +148,14 @@ def test_an_exchange_may_be_one_sided_or_empty(comm: Comm) -> None:
 
 def test_waiting_for_a_message_leaves_the_cpu_free(comm: Comm) -> None:
     comm.barrier()
-    busy = time.process_time()
 
     def late() -> Iterator[Outgoing]:
-        time.sleep(0.5)
+        time.sleep(LATE)
         yield memoryview(b"late"), range(comm.size)
 
     outgoing = late() if comm.rank == 0 else iter(())
-    comm.exchange(outgoing, memoryview(bytearray(4)), 1, lambda *_: None)
-    assert time.process_time() - busy < 0.25
+    with nearly_idle():
+        comm.exchange(outgoing, memoryview(bytearray(4)), 1, lambda *_: None)
 
 
 def test_work_done_together_gives_everybody_every_result(comm: Comm) -> None:
@@ -235,10 +246,9 @@ def test_a_rank_that_does_not_come_is_not_waited_for_for_ever(comm: Comm) -> Non
 def test_waiting_for_a_sum_leaves_the_cpu_free(comm: Comm) -> None:
     comm.barrier()
     if comm.rank == 0:
-        time.sleep(0.5)
-    busy = time.process_time()
-    comm.all_sum(np.ones(9, np.float32), np.empty(9, np.float32), 60)
-    assert time.process_time() - busy < 0.25
+        time.sleep(LATE)
+    with nearly_idle():
+        comm.all_sum(np.ones(9, np.float32), np.empty(9, np.float32), 60)
 
 
 def test_several_threads_of_a_rank_may_talk(comm: Comm) -> None:
