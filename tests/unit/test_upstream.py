@@ -35,6 +35,9 @@ from tests.processes import open_files, until
 
 Plan = Sequence[tuple[int, Ids]]
 PIPELINES = [(workload, variant) for workload, variant in VARIANTS if WORKLOADS[workload].upstream is not None]
+# Those that differ in more than what a record holds, or how it is compressed.
+MECHANISMS = [one for one in PIPELINES if one[1] not in ("mlperf-v0.7", "original-64")]
+mechanisms = pytest.mark.parametrize("dataset", MECHANISMS, ids="-".join, indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module", params=PIPELINES, ids="-".join)
@@ -103,6 +106,7 @@ def test_what_is_compared_with_does_not_depend_on_its_neighbours(dataset: Datase
     assert len(set(together)) == len(ids)
 
 
+@mechanisms
 def test_a_sample_that_is_not_its_decoding_is_named(dataset: Dataset) -> None:
     pipeline, plan = started_of(dataset.manifest.workload), tail(dataset, epochs=1)[:1]
     form = SampleView(dataset, (), pipeline.decode(dataset))
@@ -115,6 +119,7 @@ def test_a_sample_that_is_not_its_decoding_is_named(dataset: Dataset) -> None:
     assert f"sample {batch.ids[-1]}:" in line
 
 
+@mechanisms
 def test_no_published_pipeline_shuffles_a_validation_pass_beyond_its_plan(dataset: Dataset) -> None:
     pipeline = started_of(dataset.manifest.workload)
     first = dataset.manifest.files[0].samples
@@ -127,10 +132,11 @@ def test_no_published_pipeline_shuffles_a_validation_pass_beyond_its_plan(datase
     assert requested(costs) == dict(sorted(pipeline.asks(dataset, plan).items()))
 
 
+@mechanisms
 def test_any_plan_at_all_is_delivered(dataset: Dataset) -> None:
     draw = np.random.default_rng(1)
-    sizes = [3, 1, 4, 2, 2, 4]
-    plan = [(number // 3, draw.integers(0, dataset.samples, size)) for number, size in enumerate(sizes)]
+    sizes = [3, 1, 4, 2]
+    plan = [(number // 2, draw.integers(0, dataset.samples, size)) for number, size in enumerate(sizes)]
     checked(dataset, plan, started_of(dataset.manifest.workload))
 
 
@@ -140,6 +146,7 @@ def left_behind(dataset: Dataset) -> tuple[int, list[str]]:
     return len(list(Path("/proc/self/task").iterdir())), files
 
 
+@mechanisms
 def test_leaving_early_ends_threads_and_closes_files(dataset: Dataset) -> None:
     pipeline = started_of(dataset.manifest.workload)
     deliver(pipeline, dataset, tail(dataset))  # whatever the library keeps for good is there now
@@ -236,11 +243,11 @@ class TestCdb:
         with started_of("cdb").batches(dataset, plan, lambda epoch: costs.setdefault(epoch, Cost())) as batches:
             for _ in range(8):
                 next(batches)
-            for _ in range(6000 if ahead else 20):  # at most a minute for a reader that is to come
-                if 1 in costs:
-                    break
-                time.sleep(0.01)
-            assert (1 in costs) == ahead
+            if ahead:
+                until(lambda: 1 in costs)
+            else:
+                time.sleep(0.2)
+                assert 1 not in costs
             assert next(batches).ids.tolist() == second[:1].tolist()
 
     def test_its_processes_are_gone_when_it_is_closed(self, tmp_path: Path) -> None:
