@@ -1,5 +1,5 @@
 """What holds for all tests: their files are on a disk, as data in memory can never be cold and many tests ask for cold
-data; and no example fails because the machine is busy. And how a command is refused.
+data; examples are the same each time, and none fails because the machine is busy. And how a command is refused.
 """
 
 import os
@@ -37,7 +37,7 @@ SLOW = (
     "unit/test_upstream",
 )  # fmt: skip
 
-settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("busy", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from dlio_bench.errors import BenchError
 
-MANY = 2000  # mutations of each kind
+MANY = 800  # mutations of each kind
 
 
 def mutations(times: int = MANY) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -37,6 +37,8 @@ _SIGNS: tuple[tuple[str, Flavor], ...] = (
     ("MPICH", "mpich"),
 )
 
+_GRACE = 2.0  # seconds to end after SIGTERM, and to be gone after SIGKILL
+
 
 class Answer(Struct, frozen=True):
     """How a short-lived child ended: `status` is None where it had to be killed after the time-out."""
@@ -66,7 +68,7 @@ def ask(argv: Sequence[str], env: Mapping[str, str], seconds: float) -> Answer:
     except OSError as error:
         return Answer(127, "", str(error))
     with child:
-        for sign, patience in ((None, seconds), (signal.SIGTERM, 2.0), (signal.SIGKILL, 2.0)):
+        for sign, patience in ((None, seconds), (signal.SIGTERM, _GRACE), (signal.SIGKILL, _GRACE)):
             if sign is not None:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(child.pid, sign)

@@ -20,6 +20,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 from dlio_bench import recorder
 from dlio_bench.components import CODE
@@ -42,7 +43,7 @@ MOST_UNPROVEN = 64
 # Connections that a rank keeps for its next requests, to all others together. On average that is also how many of
 # theirs it serves, each with a thread: of hundreds of ranks, most connections would sleep.
 MOST_IDLE = 256
-# Connections that a rank serves at a time. If all ranks turn to one, it closes those that are idle for longest, and
+# Connections that a rank keeps open at a time. If all ranks turn to one, it closes those that are idle for longest, and
 # their clients connect again for the next request.
 MOST_SERVED = 1024
 SILENT_SECONDS = 1.0  # a rank of the job needs one round trip for its proof
@@ -74,7 +75,9 @@ class Serving:
         self._listener, self.address = links.listen(host)
         self._lock = threading.Lock()
         self._connections: dict[socket.socket, threading.Thread] = {}
-        self._waiting: dict[socket.socket, None] = {}  # for a request; the longest idle first
+        self._idle: dict[socket.socket, None] = {}  # those that have answered and wait; the longest idle first
+        self._ended: set[socket.socket] = set()  # those that were idle for too long; their threads close them
+        self._leaving: list[threading.Thread] = []  # that have closed their connection
         self._unproven: dict[socket.socket, float] = {}  # since when, in seconds of time.monotonic; the oldest first
         self._proved = threading.Condition(self._lock)
         self._closed = threading.Event()
@@ -89,7 +92,7 @@ class Serving:
         """
         with self._lock:
             self._closed.set()
-            threads = list(self._connections.values())
+            threads = [*self._connections.values(), *self._leaving]
             for link in self._connections:
                 links.shut_down(link)
             self._proved.notify()
@@ -133,14 +136,16 @@ class Serving:
                 admitted = links.admit(link, self._token, self.address.identity, self._patience)
                 self._no_longer_unproven(link)
                 if admitted:
-                    self._end_the_idle()
                     while not self._closed.is_set():
                         self._reply(link, self._asked(link))
+                        self._rest(link)
         finally:
             self._no_longer_unproven(link)
             with self._lock:
-                self._waiting.pop(link, None)
-                self._connections.pop(link, None)
+                self._idle.pop(link, None)
+                self._ended.discard(link)
+                self._leaving = [thread for thread in self._leaving if thread.is_alive()]
+                self._leaving.append(self._connections.pop(link))
                 links.close(link)
 
     def _no_longer_unproven(self, link: socket.socket) -> None:
@@ -168,22 +173,25 @@ class Serving:
         if track := recorder.here():
             track.add(SAMPLE_SERVER, begun, time.perf_counter(), sent)
 
-    def _end_the_idle(self) -> None:
-        """Close the connection that is idle for longest, if there are too many: its client can open another."""
+    def _rest(self, link: socket.socket) -> None:
+        """A connection is idle until the next request. Of too many, close those that are idle for longest: their
+        clients can open others. One that has answered nothing yet is not idle: its client takes its end for this
+        rank's.
+        """
         with self._lock:
-            if len(self._connections) - len(self._unproven) > MOST_SERVED and self._waiting:
-                idle = next(iter(self._waiting))
-                del self._waiting[idle]
-                links.shut_down(idle)  # its thread closes it
+            many = len(self._connections) - len(self._unproven) - len(self._ended) - MOST_SERVED
+            for idle in list(islice(self._idle, max(0, many))):
+                del self._idle[idle]
+                self._ended.add(idle)
+                links.shut_down(idle)
+            self._idle[link] = None
 
     def _asked(self, link: socket.socket) -> Sequence[int]:
         """The samples of the next request."""
-        with self._lock:
-            self._waiting[link] = None
         head = bytearray(_COUNT.size)
         links.receive(link, memoryview(head))
         with self._lock:
-            self._waiting.pop(link, None)
+            self._idle.pop(link, None)
         return _samples(link, head)
 
 

@@ -87,8 +87,26 @@ def _once(argv: Sequence[str], env: Mapping[str, str], folder: Path, on_event: O
     """One launch, to its end."""
     watching = _watching(folder)
     heard = Heard(on_event)
+    process: subprocess.Popen[bytes] | None = None
     try:
-        process = subprocess.Popen(
+        with signals.held():
+            process = _start(argv, env)
+        signals.check()
+        with stacks.passed_on(process, folder):
+            stalled = _listen(process, heard, output, watching)
+            status = 0 if stalled else process.wait()
+    finally:
+        if process is not None:
+            _end(process)
+        forget_limit(folder)
+    hosts = watching.hosts() if watching is not None else {}
+    return Outcome(status, stalled, heard.reports, heard.began, folder, heard.crashed, hosts)
+
+
+def _start(argv: Sequence[str], env: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+    """The launcher, in a process group of its own. EnvironmentFailure."""
+    try:
+        return subprocess.Popen(
             argv,
             env=dict(env),
             stdin=subprocess.DEVNULL,
@@ -102,17 +120,6 @@ def _once(argv: Sequence[str], env: Mapping[str, str], folder: Path, on_event: O
             f"The launcher {argv[0]} cannot be started: {error.strerror}. `dlio-bench doctor` shows what is there; "
             "choose another with --launcher."
         ) from error
-    assert process.stdout is not None
-    try:
-        signals.check()
-        with stacks.passed_on(process, folder):
-            stalled = _listen(process, heard, output, watching)
-            status = 0 if stalled else process.wait()
-    finally:
-        _end(process)
-        forget_limit(folder)
-    hosts = watching.hosts() if watching is not None else {}
-    return Outcome(status, stalled, heard.reports, heard.began, folder, heard.crashed, hosts)
 
 
 class Heard(Struct):

@@ -6,6 +6,7 @@ what they raise (sys.unraisablehook). check() raises it again, so nothing is pri
 
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ SOON_SECONDS = 10.0  # after a signal: its cause may send others while the ranks
 _seen: list[int] = []
 _met: list[int] = []
 _last = 0.0  # when the newest of _seen came
+_held = 0  # blocks of `held` that the main thread is in
 _print = sys.unraisablehook
 
 
@@ -45,6 +47,20 @@ def check() -> None:
     if seen():
         met()
         raise Interrupted
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """In this block signals are remembered alone, for check(): what it makes is not lost before somebody has it."""
+    global _held  # noqa: PLW0603 - as signals are the process's
+    if threading.current_thread() is not threading.main_thread():  # in which signals are raised
+        yield
+        return
+    _held += 1
+    try:
+        yield
+    finally:
+        _held -= 1
 
 
 def seen() -> bool:
@@ -86,7 +102,8 @@ def _raise(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the 
         return
     _last = time.monotonic()
     _seen.append(number)
-    raise Interrupted
+    if not _held:
+        raise Interrupted
 
 
 def _leave_to_check(swallowed: "sys.UnraisableHookArgs") -> None:

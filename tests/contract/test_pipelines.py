@@ -14,6 +14,7 @@ from dlio_bench.harness.run.asked.choice import policy
 from tests.contract import test_readers
 from tests.contract.test_readers import ReaderContract
 from tests.datasets import made_by_first
+from tests.ranks import WORLD
 
 # a fixture belongs to the module that has its name
 world, nothing_is_left = test_readers.world, test_readers.nothing_is_left
@@ -29,6 +30,8 @@ class PipelineContract(ReaderContract):
     harms = ("missing", "empty", "truncated")
     checks_crc = False
     tells_seconds = False
+    sessions = (1, 1)
+    compared = 5  # tests/unit/test_upstream.py compares every batch
     started: ClassVar[Pipeline | None] = None
 
     @property
@@ -54,6 +57,10 @@ class PipelineContract(ReaderContract):
     test_bytes_stay_right_when_the_smallest_buffer_goes_round_many_times = None
     test_the_kernel_may_give_less_than_was_asked_for = None
     test_the_bytes_recorded_are_the_bytes_asked = None  # nor do they in other plans than that with validation passes
+
+    @pytest.mark.parametrize("ranks", [max(2, WORLD)])  # what one rank reads is the plan with validation passes
+    def test_it_delivers_the_plan_with_the_generated_bytes(self, dataset: Dataset, world: Comm, ranks: int) -> None:
+        super().test_it_delivers_the_plan_with_the_generated_bytes(dataset, world, ranks)
 
     def pipeline(self, dataset: Dataset) -> Pipeline | None:
         return self.started

@@ -189,7 +189,7 @@ class TestCooperativeDecoded(PlacedContract):
     """Samples are kept as they are stored, and decoded on their way to the trainer."""
 
     policy = "cooperative"
-    workloads = EVERY[-2:]  # records compressed as a whole, and pictures
+    workloads, harmed = EVERY[-2:], EVERY[-2:][:1]  # records compressed as a whole, and pictures
     compared = 5
 
     def form(self, dataset: Dataset) -> SampleView:

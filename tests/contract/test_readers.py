@@ -66,7 +66,7 @@ def open_files(dataset: Dataset) -> set[str]:
 
 def settled(dataset: Dataset, files: set[str]) -> bool:
     """Whether these files alone are open, a moment after a session: TensorFlow closes its files by and by."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + processes.PATIENCE
     while open_files(dataset) != files and time.monotonic() < deadline:
         time.sleep(0.02)
     return open_files(dataset) == files
@@ -89,7 +89,7 @@ def nothing_is_left(world: Comm) -> Iterator[None]:
     before = children()
     yield
     assert not readers()
-    assert children() == before
+    assert children() <= before  # what another test has left may end meanwhile
     world.barrier()
 
 
@@ -109,6 +109,7 @@ class ReaderContract:
     checks_crc = True  # Resources.check_crc has an effect
     tells_seconds = True  # of reading; TensorFlow does not
     direct = False  # whether files are read with O_DIRECT
+    sessions = (1, 2)  # epochs of each, one after the other
     compared = 1  # every so-manieth batch is compared byte by byte: decoding pictures again takes its time
 
     @property
@@ -245,7 +246,7 @@ class ReaderContract:
 
     def test_a_session_may_be_opened_again(self, dataset: Dataset, world: Comm) -> None:
         reader = self.make(dataset, world)
-        for epochs in (1, 2):
+        for epochs in self.sessions:
             self.deliver(reader, self.epochs(dataset, world.size, world.rank, epochs))
 
     def test_leaving_early_leaves_no_thread_and_no_open_file(self, dataset: Dataset, world: Comm) -> None:

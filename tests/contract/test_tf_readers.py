@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from dlio_bench.benchmarks.registry import find as find_workload
+from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.formats import tfrecord
 from dlio_bench.errors import DataError
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.policies import find
@@ -18,9 +20,11 @@ from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest, planned
 from dlio_bench.harness.run.measured.consumer import damaged
 from tests.datasets import VARIANTS, few, made, view_of
+from tests.mounts import FREE, running
 
 
-@pytest.fixture(scope="module", params=VARIANTS, ids="-".join)
+# original-64 differs from sc18 in what a record holds alone
+@pytest.fixture(scope="module", params=[one for one in VARIANTS if one[1] != "original-64"], ids="-".join)
 def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     workload, variant = request.param
     return made(tmp_path_factory.mktemp(variant), workload, few(workload, variant), variant)
@@ -64,17 +68,15 @@ def deliver(reader: Reader, plan: list[Planned], tally: Tally | None = None) -> 
 
 
 def test_an_epoch_is_its_plan_with_the_generated_bytes(form: SampleView) -> None:
-    for rank in range(2):
-        plan = epochs(form, 2, rank)
-        reader, tally = make(form), Tally()
-        check_epochs(plan, deliver(reader, plan, tally))
-        assert {epoch: cost.bytes_requested for epoch, cost in sorted(tally.epochs.items())} == reader.asks(plan)
+    plan = epochs(form, 2, 1)
+    reader, tally = make(form), Tally()
+    check_epochs(plan, deliver(reader, plan, tally))
+    assert {epoch: cost.bytes_requested for epoch, cost in sorted(tally.epochs.items())} == reader.asks(plan)
 
 
-def test_any_plan_at_all(form: SampleView) -> None:
-    draw = np.random.default_rng(2)
-    steps = [(e, [draw.integers(0, form.dataset.samples, n) for n in (4, 2, 0, 4, 0)]) for e in range(2)]
-    plan = planned(form, steps)
+def test_any_plan_at_all(dataset: Dataset) -> None:
+    form, draw = view_of(dataset), np.random.default_rng(2)
+    plan = planned(form, [(0, [draw.integers(0, dataset.samples, n) for n in (4, 2, 0, 4, 0)])])
     check_epochs(plan, deliver(make(form), plan))
 
 
@@ -135,3 +137,14 @@ def test_the_published_pipeline_of_another_variant_delivers_in_its_own_form(tmp_
         assert {epoch: cost.bytes_requested for epoch, cost in sorted(tally.epochs.items())} == reader.asks(plan)
     finally:
         pipeline.close()
+
+
+def test_tensorflow_reads_through_an_emulated_file_system(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    records = [bytes([k]) * (100_000 + k) for k in range(40)]
+    tfrecord.write(folder / "r", [[record] for record in records])
+    with running(FREE, folder, 1, tmp_path / "work") as (emulation, board):
+        found = tensorflow().data.TFRecordDataset(str(emulation.mounts[0] / "r"))
+        assert [record.numpy() for record in found] == records
+        assert board.counters(0).pfs_bytes == (folder / "r").stat().st_size

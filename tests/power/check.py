@@ -40,9 +40,10 @@ def copied(place: Path, commit: str | None) -> None:
 
 def home(place: Path, fault: Fault) -> Path:
     """The file that the fault belongs into, whatever it is called by now."""
-    files = [path for room in ROOMS for path in (place / room).rglob("*.py")]
-    named = [path for path in files if path == place / fault.file and fault.old in path.read_text()]
-    found = named or [path for path in files if fault.old in path.read_text()]
+    found = [path for path in [place / fault.file] if path.is_file() and fault.old in path.read_text()]
+    if not found:
+        files = [path for room in ROOMS for path in (place / room).rglob("*.py")]
+        found = [path for path in files if fault.old in path.read_text()]
     if len(found) != 1 or found[0].read_text().count(fault.old) != 1:
         sys.exit(f"{fault.file}: {fault.old!r} is not there once. Say in tests/power/faults.py what it is now.")
     return found[0]

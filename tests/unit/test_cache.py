@@ -4,6 +4,7 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -184,11 +185,14 @@ def test_device_bytes_count_cold_reads_alone(disk: Path) -> None:
     before = counters.device_bytes()
     path.read_bytes()
     cold = counters.device_bytes()
-    path.read_bytes()
     assert before is not None
     assert cold is not None
     assert cold - before >= 1 << 20
-    assert counters.device_bytes() == cold
+    warm = [cold]
+    for _ in range(5):
+        path.read_bytes()
+        warm.append(counters.device_bytes() or 0)
+    assert min(after - earlier for earlier, after in pairwise(warm)) == 0  # the code of this process may be read, too
 
 
 def test_processor_shares_add_up_over_spans_and_say_nothing_of_too_short_ones() -> None:

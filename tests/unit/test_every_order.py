@@ -13,6 +13,7 @@ from dlio_bench.harness.plan.orders import ORDERS, Ids, Order, Shape, every_samp
 NAMES = [*ORDERS, "buffered-shuffle(3)", "subset-shuffle(2)"]
 ONCE = [name for name in NAMES if find_order(name).exactly_once]
 SHUFFLES = [name for name in NAMES if name != "sequential"]
+EXAMPLES = 40  # for each order
 
 
 @st.composite
@@ -54,6 +55,7 @@ epochs, seeds = st.integers(0, 4), st.integers(0, 2**32)
 
 
 @pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=EXAMPLES)
 @given(shape=shapes(), epoch=epochs, seed=seeds)
 def test_every_rank_gets_equal_whole_steps_alike_twice_and_no_sample_comes_twice(
     name: str, shape: Shape, epoch: int, seed: int
@@ -76,6 +78,7 @@ def test_every_rank_gets_equal_whole_steps_alike_twice_and_no_sample_comes_twice
 
 
 @pytest.mark.parametrize("name", ONCE)
+@settings(max_examples=EXAMPLES)
 @given(shape=shapes(last="pad"), epoch=epochs, seed=seeds)
 def test_padding_brings_every_sample_and_counts_the_second_times(
     name: str, shape: Shape, epoch: int, seed: int
@@ -92,6 +95,7 @@ def test_padding_brings_every_sample_and_counts_the_second_times(
 
 
 @pytest.mark.parametrize("name", ONCE)
+@settings(max_examples=EXAMPLES)
 @given(shape=shapes(last="keep"), epoch=epochs, seed=seeds)
 def test_keeping_brings_every_sample_once_in_batches_that_only_end_smaller(
     name: str, shape: Shape, epoch: int, seed: int
@@ -114,7 +118,7 @@ def test_keeping_brings_every_sample_once_in_batches_that_only_end_smaller(
     ("name", "last"),
     [(name, last) for name in NAMES for last in ("drop", "pad", "keep") if last != "keep" or name in ONCE],
 )
-@settings(max_examples=30)  # for each order and each way to end
+@settings(max_examples=15)  # for each order and each way to end
 @given(data=st.data(), epoch=epochs, seed=seeds)
 def test_ranks_that_hold_parts_of_one_model_all_read_what_one_rank_would(
     name: str, last: str, data: st.DataObject, epoch: int, seed: int

@@ -47,10 +47,10 @@ def _names(node: ast.AST, *, early: bool) -> Iterator[tuple[str, bool]]:
         elif isinstance(child, ast.ImportFrom):
             # `from dlio_bench import harness` imports dlio_bench.harness
             yield from ((f"{'.' * child.level}{child.module or ''}.{alias.name}", early) for alias in child.names)
-        elif isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
+        elif isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING":
             continue  # only type checkers see these
-        else:
-            is_late = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        elif isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):  # no expression imports
+            is_late = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
             yield from _names(child, early=early and not is_late)
 
 

@@ -1,6 +1,7 @@
 """Launchers: exact argv for each, the choice among them, the machine they are chosen for, and a real mpirun."""
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +12,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.harness.cluster import mpi_library
 from dlio_bench.harness.cluster.allocation import nodes as nodes_of
 from dlio_bench.harness.cluster.launch_env import launch_env, single_host_env
 from dlio_bench.harness.cluster.launch_site import Site, detect_site, slurm_plugins
 from dlio_bench.harness.cluster.launchers import LAUNCHERS, Job, choose
 from dlio_bench.harness.cluster.mpi_library import ask, greetings, hello_command, loaded_library, pairing_env
-from tests.processes import PATIENCE
+from tests.processes import PATIENCE, until
 from tests.ranks import mpirun
 
 RUN = ("python", "-m", "rank")
@@ -337,12 +339,23 @@ def test_a_real_mpirun_starts_the_ranks_with_its_own_library() -> None:
     assert {Path(str(word.library)).resolve() for word in words} == {Path(site.libmpi).resolve()}
 
 
-def test_a_program_that_hangs_is_given_up() -> None:
-    answer = ask(("/bin/sh", "-c", "echo here; exec sleep 600"), os.environ, 2.0)  # which say so at once
+def test_a_program_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Begun(subprocess.Popen[str]):
+        """Its time begins when it says so."""
+
+        def communicate(self, input: str | None = None, timeout: float | None = None) -> tuple[str, str]:
+            until((tmp_path / "begun").exists)
+            return super().communicate(input, timeout)
+
+    monkeypatch.setattr(subprocess, "Popen", Begun)
+    monkeypatch.setattr(mpi_library, "_GRACE", PATIENCE)
+    answer = ask(("/bin/sh", "-c", f"echo here; touch {tmp_path}/begun; exec sleep 600"), os.environ, 0.1)
     assert answer.status is None
     assert "here" in answer.out
-    stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
-    assert ask((sys.executable, "-c", stubborn), os.environ, 0.5).status is None
+    (tmp_path / "begun").unlink()
+    monkeypatch.setattr(mpi_library, "_GRACE", 0.1)
+    stubborn = f"trap '' TERM; touch {tmp_path}/begun; while :; do sleep 1; done"
+    assert ask(("/bin/sh", "-c", stubborn), os.environ, 0.1).status is None
     assert ask(("/nowhere/mpirun",), os.environ, 1).status == 127
 
 

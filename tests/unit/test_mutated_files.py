@@ -1,4 +1,4 @@
-"""Files that anybody may have edited: 2,000 mutations of each kind end in an answer or in one of our errors.
+"""Files that anybody may have edited: 800 mutations of each kind end in an answer or in one of our errors.
 
 HDF5 files are mutated in this process: 16,000 mutations by other means crashed HDF5 2.0 never, and the seeds are fixed.
 """

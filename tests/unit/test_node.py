@@ -17,6 +17,7 @@ from dlio_bench.harness.run.measured import node
 from dlio_bench.harness.run.told.nodes import notes
 from dlio_bench.reports.environment import Host, NodeRoom
 from tests.jobs import JOB
+from tests.processes import PATIENCE
 
 
 def test_local_storage_is_neither_memory_nor_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,7 +39,7 @@ class Ranks:
     """Ranks of hosts that share a machine, one a thread: what `together` needs of them."""
 
     def __init__(self, size: int) -> None:
-        self.size, self.given, self.meeting = size, dict[int, Any](), threading.Barrier(size, timeout=30)
+        self.size, self.given, self.meeting = size, dict[int, Any](), threading.Barrier(size, timeout=PATIENCE)
         self.names = threading.local()
 
     def run(self, job: Job) -> list[Any]:

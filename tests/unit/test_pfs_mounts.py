@@ -1,4 +1,7 @@
-"""Emulated file systems for real: every reader gets the source's bytes, and all are counted."""
+"""Emulated file systems for real: every reader gets the source's bytes, and all are counted.
+
+How TensorFlow reads through them is in tests/contract/test_tf_readers.py, whose process has it.
+"""
 
 import errno
 import mmap
@@ -123,26 +126,6 @@ def test_h5py_reads_through_it(tmp_path: Path) -> None:
             np.testing.assert_array_equal(file["packed"][5:17], values[5:17])
         assert board.counters(0).pfs_bytes >= values.nbytes
         assert board.counters(0).opens == 1
-
-
-def test_tensorflow_reads_through_it(tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    folder.mkdir()
-    # Read by a process of its own: TensorFlow's threads would stay in this one.
-    code = """
-import pathlib, sys
-import tensorflow as tf
-folder, mount = map(pathlib.Path, sys.argv[1:])
-records = [bytes([k]) * (100_000 + k) for k in range(40)]
-with tf.io.TFRecordWriter(str(folder / "r")) as writer:
-    for record in records:
-        writer.write(record)
-assert [record.numpy() for record in tf.data.TFRecordDataset(str(mount / "r"))] == records
-"""
-    with running(FREE, folder, 1, tmp_path / "work") as (emulation, board):
-        env = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
-        subprocess.run([sys.executable, "-c", code, str(folder), str(emulation.mounts[0])], env=env, check=True)
-        assert board.counters(0).pfs_bytes == (folder / "r").stat().st_size
 
 
 def test_files_are_mapped_privately_only(source: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,13 +17,13 @@ from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.peers import Serving
+from dlio_bench.harness.cluster.peers import Peers, Serving
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.placement.rule import Behaviour
 from dlio_bench.harness.plan.policies import PLACEMENTS, find
 from dlio_bench.harness.readers.placed import reader as placed
-from dlio_bench.harness.readers.placed import rules
+from dlio_bench.harness.readers.placed import rules, source_picker, tier_server
 from dlio_bench.harness.readers.placed.layout import Layout
 from dlio_bench.harness.readers.placed.speeds import Speeds
 from dlio_bench.harness.readers.placed.tier_server import TierServer
@@ -33,7 +34,7 @@ from dlio_bench.harness.run.measured.consumer import damaged
 from dlio_bench.harness.storage import extents
 from dlio_bench.harness.storage.extents import ExtentReader
 from tests.datasets import made, view_of
-from tests.processes import open_files
+from tests.processes import PATIENCE, open_files
 
 BATCH = 4
 IN_ORDER = [name for name, rule in PLACEMENTS.items() if rule.keeps_samples and not rule.draws_order]
@@ -47,13 +48,13 @@ class Threads(Solo):
         self._barrier, self._told = barrier, told
 
     def barrier(self) -> None:
-        self._barrier.wait(30)
+        self._barrier.wait(PATIENCE)
 
     def allgather(self, value: Any) -> list[Any]:
         self._told[self.rank] = value
-        self._barrier.wait(30)
+        self._barrier.wait(PATIENCE)
         found = list(self._told)
-        self._barrier.wait(30)
+        self._barrier.wait(PATIENCE)
         return found
 
 
@@ -90,6 +91,10 @@ def _nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     memory = tmp_path / "memory"
     memory.mkdir()
     monkeypatch.setattr(free_space, "SHARED_MEMORY", memory)
+    # nobody reads the file system a second time because another thread is slow
+    monkeypatch.setattr(placed, "Peers", partial(Peers, patience=PATIENCE))
+    for module in (source_picker, tier_server):
+        monkeypatch.setattr(module, "WAIT_SECONDS", PATIENCE)
     threads, handles = set(threading.enumerate()), len(open_files())
     yield
     assert set(threading.enumerate()) <= threads  # one of an earlier test may have ended meanwhile
@@ -205,10 +210,10 @@ def test_a_dead_peer_is_done_without_and_counted(
 
     def at(comm: Comm, step: int) -> None:
         if step == dataset.samples // (4 * BATCH):  # the second epoch begins
-            together.wait(30)
+            together.wait(PATIENCE)
             if comm.rank == 1:
                 served["rank-1"].close()
-            together.wait(30)
+            together.wait(PATIENCE)
 
     costs = deliver(policy, dataset, tiers_of(size_of(dataset)), at=at)
     assert total(costs, "remote_misses") > 0
@@ -235,21 +240,23 @@ def test_what_was_brought_to_memory_is_not_read_again_where_the_file_system_prov
 ) -> None:
     """Tiers are filled until it shows that the file system is as fast: what they have by then is taken from them."""
     fast, fill = threading.Event(), TierServer.fill
+    each = threading.Barrier(4, fast.set)  # rank has brought something, and then looks again
 
     def until_kept(server: TierServer, numbers: Sequence[int], tally: Tally, *, copies: bool = False) -> None:
         fill(server, numbers, tally, copies=copies)
-        if any(cost.bytes_kept for cost in tally.epochs.values()):
-            fast.set()
+        fills = threading.current_thread().name.startswith("reader-filling")
+        if fills and not fast.is_set() and any(cost.bytes_kept for cost in tally.epochs.values()):
+            each.wait(PATIENCE)
 
     def wait() -> None:
-        assert fast.wait(30)
+        assert fast.wait(PATIENCE)
 
     monkeypatch.setattr(TierServer, "fill", until_kept)
     monkeypatch.setattr(Speeds, "file_system_beats", lambda *_: fast.is_set())
     costs = deliver("cooperative", dataset, Tiers(ram=size_of(dataset)), at=lambda *_: wait())
     kept, spared, requested = (total(costs, f"bytes_{name}") for name in ("kept", "spared", "requested"))
     assert requested - kept + spared == 3 * view_of(dataset).stored(np.arange(dataset.samples))
-    assert spared > kept / 2 > 0  # all of it, but for what a thread that had just looked was about to bring
+    assert spared >= kept > 0
     assert requested > kept  # what was not there by then is kept no more
 
 

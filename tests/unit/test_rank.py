@@ -20,6 +20,7 @@ from dlio_bench.harness.run.asked.validation import Validation
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 from tests.datasets import made
 from tests.jobs import JOB
+from tests.processes import PATIENCE
 
 
 def job(folder: Path, **changes: Any) -> Job:
@@ -36,7 +37,7 @@ def run(asked: Job, folder: Path) -> tuple[int, list[dict[str, Any]]]:
     """Exit status of one rank, and what it said of its failure."""
     asked.save(folder)
     command = [sys.executable, "-P", "-m", "dlio_bench.harness.run.measured.rank", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert "Traceback" not in done.stderr
     return done.returncode, [json.loads(path.read_text()) for path in folder.glob("error-*.json")]
 
@@ -66,7 +67,7 @@ def test_readers_begin_a_trial_in_turn_and_all_are_kept(tmp_path: Path) -> None:
     asked = job(tmp_path, readers=readers, trials=3, warmup_trials=1)
     asked.save(tmp_path)
     command = [sys.executable, "-P", "-m", "dlio_bench.harness.run.measured.rank", str(tmp_path)]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    said = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
     events = [json.loads(line.removeprefix("@dlio-bench ")) for line in said.splitlines()]
     turns = [event["reader"] for event in events if event["event"] == "trial"]
     assert [turns[first : first + 3] for first in range(0, 12, 3)] == [

@@ -59,10 +59,17 @@ def test_an_error_that_hides_one_is_not_reported_in_its_place(tmp_path: Path) ->
 
 AT_THE_END_OF_THE_TIME = """
 import os, signal, sys, time
+from types import SimpleNamespace
 from dlio_bench.harness import cli
 
-def last(asked):
+cli.walltime.time = SimpleNamespace(time=lambda: 1e9)  # no time passes
+real, asked = signal.setitimer, []
+signal.setitimer = lambda timer, seconds: asked.append(seconds) if seconds else real(timer, seconds)
+
+def last(options):
     try:
+        assert asked == [3.0]
+        real(signal.ITIMER_REAL, 0.03)
         time.sleep(600)
     finally:  # as a scheduler does, while ranks end
         os.kill(os.getpid(), signal.SIGTERM)
@@ -76,12 +83,12 @@ raise SystemExit(cli.main())
 
 def test_a_command_that_has_no_time_left_starts_nothing(tmp_path: Path) -> None:
     done = run(
-        "import os, time\nos.environ['DLIO_BENCH_ENDS'] = str(time.time() + 20)\n"
+        "import os\nos.environ['DLIO_BENCH_ENDS'] = '1000000020'\n"
         + AT_THE_END_OF_THE_TIME.replace(', "--walltime", "33s"', ""),
         tmp_path,
     )
     assert (done.returncode, done.stdout) == (4, ""), done.stderr
-    assert "s are left, and 30 s are kept back" in done.stderr
+    assert "20 s are left, and 30 s are kept back" in done.stderr
     assert "Nothing was started" in done.stderr
 
 

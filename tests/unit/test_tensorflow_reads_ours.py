@@ -58,7 +58,8 @@ def test_tensorflow_and_our_codec_agree_on_messages() -> None:
 def test_tensorflow_imports_after_our_codec() -> None:
     code = (
         "from dlio_bench.datagen.formats import example; m = b''.join(example.encode({'a': b'x'})); example.decode(m); "
-        "import tensorflow as tf; print(tf.train.Example.FromString(m).features.feature['a'].bytes_list.value[0])"
+        "from dlio_bench.benchmarks.tensors import tensorflow; "
+        "print(tensorflow().train.Example.FromString(m).features.feature['a'].bytes_list.value[0])"
     )
     found = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "b'x'"

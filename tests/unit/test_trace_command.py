@@ -46,15 +46,27 @@ def test_every_read_of_a_known_reader_is_counted(io_of: Callable[..., Counts]) -
     assert difference(io_of("true"), io_of("true")) == dict.fromkeys(more, 0)
 
 
+ORPHANED = """
+import os, select, sys
+ours, theirs = os.pipe()
+if not os.fork():
+    os.write(theirs, os.posix_spawnp("dd", ["dd", *sys.argv[1:]], os.environ).to_bytes(4, "little"))
+    os._exit(0)
+os.wait()
+orphan = os.pidfd_open(int.from_bytes(os.read(ours, 4), "little"))
+select.select([orphan], [], [])  # until it has ended
+"""
+
+
 def test_descendants_count_as_well_also_those_that_lost_their_parents(io_of: Callable[..., Counts]) -> None:
-    child, orphan = ("{0}; exit 0", "({0} &) ; until [ -e done ]; do :; done; rm done; sleep 0.5; exit 0")
-    for shell in (child, orphan):
-        short, long = (
-            shell.format(f"{' '.join(dd(blocks))}; : > done") if shell is child
-            else shell.format(f"({' '.join(dd(blocks))}; : > done)")
-            for blocks in (2, 12)
-        )  # fmt: skip
-        counts = difference(io_of("sh", "-c", short), io_of("sh", "-c", long))
+    def child(blocks: int) -> list[str]:
+        return ["sh", "-c", f"{' '.join(dd(blocks))}; exit 0"]
+
+    def orphan(blocks: int) -> list[str]:
+        return [sys.executable, "-I", "-S", "-c", ORPHANED, *dd(blocks)[1:]]
+
+    for words in (child, orphan):
+        counts = difference(io_of(*words(2)), io_of(*words(12)))
         assert counts["rchar"] == 10 * BLOCK
         assert counts["syscw"] == 10
 
@@ -124,7 +136,7 @@ def test_interruptions_reach_the_command_once(tmp_path: Path) -> None:
         os.write(outer, b"\x03")
         processes.until(lambda: (tmp_path / "told").exists() and (tmp_path / "told").read_text(), process)
         process.send_signal(signal.SIGTERM)
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=processes.PATIENCE)
     finally:
         process.kill()
         os.close(outer)

@@ -18,7 +18,7 @@ PFS_BYTES, CACHE_BYTES, OPENS, REQUESTS, READY, DROP_ASKED, DROP_DONE, WRITTEN_B
 
 SLOTS = 16  # a row is 128 bytes: no two nodes write to one cache line
 _MAGIC = 0x444C494F_50465331  # "DLIOPFS1"
-_PATIENCE = 5.0  # seconds for a daemon that looks every few milliseconds
+_PATIENCE = 30.0  # seconds for a daemon that looks every few milliseconds, on a machine that may be busy
 _LOOK = 0.002  # seconds between two looks
 
 
@@ -116,7 +116,7 @@ class Board:
     def drop_cache(self, node: int) -> None:
         """Have the node's client cache emptied, and wait until it is.
 
-        Raises EnvironmentFailure when its daemon does not answer within 5 s.
+        Raises EnvironmentFailure when its daemon does not answer within 30 s.
         """
         with self.row(node) as row:
             fcntl.lockf(self._handle, fcntl.LOCK_EX)  # several ranks may ask at once
