@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from msgspec.structs import asdict
+from msgspec import to_builtins
 
 from dlio_bench.benchmarks.registry import WORKLOADS, find
 from dlio_bench.datagen.layout import RANDOM
@@ -70,8 +70,8 @@ def listing() -> dict[str, Any]:
         _facts(policy, ("name", "order", "placement", "delivery", "source"))
         | {
             "aliases": [alias for alias, name in ALIASES.items() if name == policy.name],
-            "properties": asdict(properties.derived(policy)),
-            "published_properties": asdict(row) if (row := properties.PUBLISHED.get(policy.name)) else None,
+            "properties": to_builtins(properties.derived(policy)),
+            "published_properties": to_builtins(row) if (row := properties.PUBLISHED.get(policy.name)) else None,
         }
         for policy in POLICIES.values()
     ]
