@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,16 @@ def start(cwd: Path, *arguments: str, **env: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [*DLIO, *arguments], cwd=cwd, env=os.environ | env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+
+
+@contextlib.contextmanager
+def ending(process: "subprocess.Popen[str]") -> Iterator["subprocess.Popen[str]"]:
+    """A process that is killed at the end of the block, if it has not ended by then."""
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 def dlio(cwd: Path, *arguments: str, status: int = 0, **env: str) -> "subprocess.CompletedProcess[str]":
@@ -80,33 +90,42 @@ def gone(pids: Iterable[int]) -> None:
 
 def ranks_of(pid: int) -> list[int]:
     """The ranks that a command has started under Open MPI, in the order of their numbers."""
-
-    def number(rank: int) -> int:
-        for entry in Path(f"/proc/{rank}/environ").read_bytes().split(b"\0"):
-            if entry.startswith(b"OMPI_COMM_WORLD_RANK="):
-                return int(entry.partition(b"=")[2])
-        return -1
-
-    ranks = []
+    found: dict[int, bytes] = {}
+    numbers: dict[int, int] = {}
     for child in descendants(pid):
         with contextlib.suppress(OSError):  # it has ended
-            line = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
-            if line[3:4] and line[3].startswith(b"dlio_bench.harness.") and line[3].endswith(b".rank"):
-                ranks.append(child)
-    return sorted(ranks, key=number)
+            line = Path(f"/proc/{child}/cmdline").read_bytes()
+            module = line.split(b"\0")[3:4]
+            if module and module[0].startswith(b"dlio_bench.harness.") and module[0].endswith(b".rank"):
+                for entry in Path(f"/proc/{child}/environ").read_bytes().split(b"\0"):
+                    if entry.startswith(b"OMPI_COMM_WORLD_RANK="):
+                        found[child], numbers[child] = line, int(entry.partition(b"=")[2])
+    return sorted(_begun(found), key=numbers.__getitem__)
 
 
 def pids_of(command: str) -> list[int]:
     """The processes whose command line has this part, but for launchers."""
-    found = []
+    found = {}
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            line = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if command in line and "mpirun" not in line and "prterun" not in line:
-            found.append(int(entry.parent.name))
-    return sorted(found)
+        with contextlib.suppress(OSError):  # it has ended
+            line = entry.read_bytes()
+            text = line.replace(b"\0", b" ").decode(errors="replace")
+            if command in text and "mpirun" not in text and "prterun" not in text:
+                found[int(entry.parent.name)] = line
+    return sorted(_begun(found))
+
+
+def _begun(lines: Mapping[int, bytes]) -> list[int]:
+    """The processes of these command lines that have begun their programs: one just forked has its parent's line."""
+    return [pid for pid, line in lines.items() if lines.get(_parent(pid)) != line]
+
+
+def _parent(pid: int) -> int:
+    """The process that has started another one; 0 where that has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return 0
 
 
 def open_files() -> dict[str, str]:

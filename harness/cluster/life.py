@@ -5,6 +5,7 @@ reads or writes. One of its threads reports that regularly on standard output; `
 """
 
 import os
+import select
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +18,8 @@ from dlio_bench.harness.cluster.orphans import Lookout, leave
 PULSE = "pulse"  # the event
 _LIMIT = "timeout"  # the file of a job's work folder that tells its ranks how long they may stand still
 _SHORTEST, _LONGEST = 0.1, 15.0  # seconds between two pulses
-_LAST_WORDS = 2.0  # seconds that the first of several copies has to tell why all end
+_LAST_WORDS = 2.0  # seconds that the first of several copies on other hosts has to tell why all end
+_LONGEST_WORDS = 60.0  # the same, of one that is seen to be at it
 _PULSES = 8  # in the time that is allowed
 _BUSY = 0.05  # of a core: threads that only look whether something has come use less
 _NOISE = 4096  # bytes: what a pulse itself reads and writes is not quite the same every time
@@ -172,14 +174,34 @@ def beside(env: Mapping[str, str]) -> int:
     return 1
 
 
-def numbered() -> int | None:
+def numbered(env: Mapping[str, str] = os.environ) -> int | None:
     """The number that the launcher gave this rank, before MPI tells; None where it did not."""
     for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "FLUX_TASK_RANK"):
-        if os.environ.get(name, "").isdigit():
-            return int(os.environ[name])
+        if env.get(name, "").isdigit():
+            return int(env[name])
     return None
 
 
 def after_the_first() -> None:
-    """Wait, in a copy that is not the first, until the first has told why all end: launchers end all with one."""
-    time.sleep(_LAST_WORDS)
+    """Wait, in a copy that is not the first, until the first has told why all end: launchers end all with one.
+
+    A copy that they end says nothing.
+    """
+    with suppress(KeyboardInterrupt):
+        first = _first_beside()
+        if first is None:
+            time.sleep(_LAST_WORDS)
+        else:
+            select.select([first], [], [], _LONGEST_WORDS)  # until it has ended
+            os.close(first)
+
+
+def _first_beside() -> int | None:
+    """A descriptor of the first copy; None unless the process that started this one has started it too."""
+    for children in Path(f"/proc/{os.getppid()}/task").glob("*/children"):
+        with suppress(OSError):  # one has ended
+            for child in map(int, children.read_text().split()):
+                told = Path(f"/proc/{child}/environ").read_bytes().decode(errors="replace").split("\0")
+                if numbered(dict(entry.partition("=")[::2] for entry in told)) == 0:
+                    return os.pidfd_open(child)
+    return None

@@ -11,6 +11,7 @@ from datetime import datetime
 from itertools import count
 from pathlib import Path
 
+from dlio_bench.atomic_files import part_of
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import stacks
 from dlio_bench.harness.live import status as live_status
@@ -21,7 +22,8 @@ UNFINISHED = "unfinished.json"  # what a stopped command left to go on with, see
 FINISHED = "finished.json"  # the same, once everything is finished
 STATUS = live_status.NAME  # what a run is doing, and has done
 WORK = "work-"  # begins the name of a folder that the ranks of a job share; removed when the job ends well
-_LEFT = re.compile(rf"{re.escape(STATUS)}|{WORK}[0-9a-f]{{8}}")  # all that a killed run may leave
+_BEFORE = {STATUS, part_of(Path(UNFINISHED)).name}  # what there may be before a run has decided anything
+_LEFT = re.compile(rf"{'|'.join(map(re.escape, _BEFORE))}|{WORK}[0-9a-f]{{8}}")  # all that a killed run may leave
 
 
 def cache_folder(cache_dir: Path | None = None) -> Path:
@@ -60,8 +62,8 @@ def output_folder(out: Path | None, workload: str, *, goes_on: bool = False) -> 
                 for work in folder.glob(f"{WORK}*"):
                     stacks.keep(work, folder)
                 remove_works(folder)
-            if {path.name for path in folder.iterdir()} <= {UNFINISHED, STATUS}:  # nothing is finished
-                for name in (UNFINISHED, STATUS):
+            if {path.name for path in folder.iterdir()} <= {UNFINISHED, *_BEFORE}:  # nothing is finished
+                for name in (UNFINISHED, *_BEFORE):
                     (folder / name).unlink(missing_ok=True)
             for place in made:
                 if place.is_dir() and not any(place.iterdir()):

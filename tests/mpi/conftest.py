@@ -1,6 +1,10 @@
-"""The command as a user starts it; small and read-only disks. Mounting needs root, as CI, where no test skips, has."""
+"""The command as a user starts it, and held where it launches ranks; small and read-only disks.
+
+Mounting needs root, as CI, where no test skips, has.
+"""
 
 import io
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
@@ -8,8 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from dlio_bench.atomic_files import part_of
+from dlio_bench.datagen.claim import claimed
+from dlio_bench.datagen.manifest import spec_digest
 from dlio_bench.harness.cli import main
+from dlio_bench.harness.cluster.launch_site import detect_site
+from dlio_bench.harness.generation.amount import Amount, counts
 from tests import processes
+from tests.datasets import layout
 
 Mount = Callable[[str], Path]
 
@@ -60,6 +70,52 @@ class Gate:
 
     def open(self) -> None:
         self._file.unlink()
+
+
+HOLDING = """#!/bin/sh
+case "$*" in
+*measured.rank*) echo $$ >'{held}.part' && mv '{held}.part' '{held}' && exec sleep 3600 ;;
+esac
+exec '{mpirun}' "$@"
+"""
+
+
+class Hold:
+    """An mpirun that starts no ranks of a run: the command that wants them stands there until it is ended."""
+
+    def __init__(self, folder: Path) -> None:
+        self._held, self._bin = folder / "held", folder / "bin"
+        self._bin.mkdir()
+        mpirun = Path(detect_site().mpirun or "")
+        (folder / "lib").symlink_to(mpirun.resolve().parent.parent / "lib")  # where its library is looked for
+        (self._bin / "mpirun").write_text(HOLDING.format(held=self._held, mpirun=mpirun))
+        (self._bin / "mpirun").chmod(0o755)
+
+    def start(self, cache: Path, cwd: Path, *arguments: str) -> "tuple[subprocess.Popen[str], int]":
+        """Start a command, and wait until it stands; its process, and that in the place of the launcher."""
+        self._held.unlink(missing_ok=True)
+        path = f"{self._bin}:{os.environ['PATH']}"
+        process = processes.start(cwd, *arguments, DLIO_BENCH_CACHE=str(cache), TMPDIR=str(cache), PATH=path)
+        processes.until(self._held.exists, process, "no ranks were to be started")
+        return process, int(self._held.read_text())
+
+
+@pytest.fixture
+def hold(tmp_path_factory: pytest.TempPathFactory) -> Hold:
+    return Hold(tmp_path_factory.mktemp("hold"))
+
+
+def standing(folder: Path, workload: str, files: int, at: int, fill: str) -> Path:
+    """Begin a tiny dataset of TFRecord files in `folder` that stands at file number `at`: whoever opens a FIFO to write
+    waits for a reader. Returns the FIFO.
+    """
+    of_all = layout(workload, fill=fill)
+    of_splits = counts(of_all, Amount(files=files))
+    with claimed(folder, spec_digest(of_all, of_splits, seed=1), "a test's"):
+        fifo = part_of(folder / of_all.files(of_splits)[at].name)
+        fifo.parent.mkdir(parents=True, exist_ok=True)
+        os.mkfifo(fifo)
+    return fifo
 
 
 def complaint(done: "subprocess.CompletedProcess[str]") -> str:

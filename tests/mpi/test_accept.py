@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.mpi.conftest import dlio, start
-from tests.processes import PATIENCE, gone, pids_of, until
+from tests.mpi.conftest import Hold, dlio
+from tests.processes import PATIENCE, descendants, ending, gone
 
 PLAN = """
 ranks_per_node = [1, 2]
@@ -38,20 +38,13 @@ ACCEPT = ("accept", "plan.toml", "--out", "out")
 
 
 @contextmanager
-def in_the_second_run(cache: Path, tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
-    """The acceptance while the ranks of its last part measure; afterwards they are gone."""
-    process = start(cache, tmp_path, *ACCEPT)
-    ranks: list[int] = []
-    try:
-        work = tmp_path / "out" / "work" / "cdb-1x2"
-        name = f"measured.rank {work}"
-        until(lambda: list(work.glob("work-*")) and pids_of(name), process, "the second run did not begin")
-        ranks = pids_of(name)
+def in_the_second_run(hold: Hold, cache: Path, tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
+    """The acceptance while it starts the ranks of its last part; afterwards what it has started is gone."""
+    process, _ = hold.start(cache, tmp_path, *ACCEPT)
+    started = descendants(process.pid)
+    with ending(process):
         yield process
-    finally:
-        process.kill()
-        process.communicate()
-        gone(ranks)
+    gone(started)
 
 
 def state(folder: Path) -> dict[str, bytes]:
@@ -62,16 +55,16 @@ def journal(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (out / "journal.jsonl").read_text().splitlines()]
 
 
-def test_a_stopped_acceptance_goes_on_and_ends_in_its_verdict(cache: Path, tmp_path: Path) -> None:
+def test_a_stopped_acceptance_goes_on_and_ends_in_its_verdict(hold: Hold, cache: Path, tmp_path: Path) -> None:
     (tmp_path / "plan.toml").write_text(PLAN)
     out = tmp_path / "out"
-    with in_the_second_run(cache, tmp_path) as process:
+    with in_the_second_run(hold, cache, tmp_path) as process:
         process.send_signal(signal.SIGKILL)
         process.wait(PATIENCE)
     first = state(out / "results" / "cdb-1x1") | state(out / "storage")
     assert len(first) == 3  # of one result and of the ceiling
 
-    with in_the_second_run(cache, tmp_path) as process:
+    with in_the_second_run(hold, cache, tmp_path) as process:
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=PATIENCE)
         assert process.returncode == 4

@@ -15,15 +15,17 @@ from dlio_bench.harness.cli import main
 from dlio_bench.reports import span_pattern, timeline
 from dlio_bench.reports.access_pattern import BIN_ENDS, BINS
 from dlio_bench.reports.timeline import Timeline
-from tests.processes import DLIO, dlio
+from tests.datasets import made
+from tests.processes import DLIO
 
 READS = ("read", "pread64", "readv", "preadv", "preadv2")
 # the name of the call, its first argument if it is a descriptor with its path, the rest, the result
 LINE = re.compile(
     r"(?P<time>[\d.]+) (?P<call>\w+)\((?:\d+<(?P<of>[^>]*)>)?(?P<rest>.*)\) += (?P<result>-?\d+)(?:<(?P<to>[^>]*)>)?"
 )
+READERS = ("naive", "double-buffer", "prefetch")
 RUN = ("run", "cdb", "--tiny", "--nodes", "1", "--epochs", "2", "--trials", "1", "--warmup-trials", "0", "--trace",
-       "spans", "--cache", "as-is", "--no-verify", "--out", "out", "--reader")  # fmt: skip
+       "spans", "--cache", "as-is", "--no-verify", "--out", "out", "--reader", ",".join(READERS))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,18 @@ def calls(folder: Path, files: set[str]) -> list[Call]:
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache with the dataset in it: what is traced does not make it."""
-    folder = tmp_path_factory.mktemp("cache")
-    dlio(folder, *RUN, "naive", DLIO_BENCH_CACHE=str(folder))
+def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run, with what strace has seen of it in `traces`. What is traced does not make its dataset."""
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not installed")
+    folder = tmp_path_factory.mktemp("traced")
+    data = made(folder / "data", "cdb", 16).folder
+    (folder / "traces").mkdir()
+    strace = ["strace", "-ff", "-y", "-ttt", "-s", "0", "-e", f"trace=openat,{','.join(READS)}", "-o", "traces/of"]
+    done = subprocess.run(
+        [*strace, *DLIO, *RUN, "--data", str(data)], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
 
@@ -67,39 +77,30 @@ def of_dataset(spans: Timeline) -> list[tuple[str, int, int]]:
     return sorted((spans.files[file], offset, size) for file, offset, size in zip(*columns, strict=True))
 
 
-@pytest.mark.parametrize("reader", ["naive", "double-buffer", "prefetch"])
-def test_the_pattern_of_a_run_is_what_strace_sees(reader: str, dataset: Path, tmp_path: Path) -> None:
-    if shutil.which("strace") is None:
-        pytest.skip("strace is not installed")
-    traces = tmp_path / "traces"
-    traces.mkdir()
-    strace = ["strace", "-ff", "-y", "-ttt", "-s", "0", "-e", f"trace=openat,{','.join(READS)}", "-o", traces / "of"]
-    done = subprocess.run(
-        [*strace, *DLIO, *RUN, reader, "--data", str(next(dataset.rglob("manifest.json")).parent)],
-        cwd=tmp_path, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    [place] = (path.parent for path in (tmp_path / "out").rglob("spans.npz"))
-    spans = timeline.load(place)
-    ours, _ = span_pattern.of(spans, 0)
-    seen = calls(traces, set(spans.files.values()))
-    reads = [call for call in seen if call.name in READS]
-    assert sorted((call.file, call.offset, call.result) for call in reads) == of_dataset(spans)
-    assert (ours.reads.count, ours.reads.bytes) == (len(reads), sum(call.result for call in reads))
-    assert ours.reads.count > 0
-    by_size = Counter(BINS[int(np.searchsorted(BIN_ENDS, call.result))] for call in reads)
-    assert {name: count for name, count in zip(BINS, ours.reads.sizes, strict=True) if count} == by_size
-    # the check of the cache opens all files before the loop, whose start is 0 for the spans
-    starts = np.sort(spans.start[spans.of("pread", "stage read")])
-    began = float((np.array([call.time for call in reads]) - starts).min())
-    ended = began + spans.end[spans.of("Training Loop")].max()
-    opens = [call for call in seen if call.name == "openat" and began <= call.time <= ended]
-    assert ours.opens == len(opens)
+def test_the_pattern_of_a_run_is_what_strace_sees(traced: Path) -> None:
+    """Of three readers, whose only trials come one after the other."""
+    of_readers = [timeline.load(traced / "out" / f"{reader}-1x1") for reader in READERS]
+    seen = calls(traced / "traces", {file for spans in of_readers for file in spans.files.values()})
+    all_reads = [call for call in seen if call.name in READS]
+    for spans in of_readers:
+        ours, _ = span_pattern.of(spans, 0)
+        reads, all_reads = all_reads[: ours.reads.count], all_reads[ours.reads.count :]
+        assert sorted((call.file, call.offset, call.result) for call in reads) == of_dataset(spans)
+        assert ours.reads.bytes == sum(call.result for call in reads) > 0
+        by_size = Counter(BINS[int(np.searchsorted(BIN_ENDS, call.result))] for call in reads)
+        assert {name: count for name, count in zip(BINS, ours.reads.sizes, strict=True) if count} == by_size
+        # the check of the cache opens all files before the loop, whose start is 0 for the spans
+        starts = np.sort(spans.start[spans.of("pread", "stage read")])
+        began = float((np.array([call.time for call in reads]) - starts).min())
+        ended = began + spans.end[spans.of("Training Loop")].max()
+        opens = [call for call in seen if call.name == "openat" and began <= call.time <= ended]
+        assert ours.opens == len(opens)
+    assert all_reads == []
     assert len(opens) < sum(call.name == "openat" for call in seen)
 
 
-def test_trace_tells_the_pattern_of_runs_with_spans(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    [place] = (path.parent for path in (dataset / "out").rglob("spans.npz"))
+def test_trace_tells_the_pattern_of_runs_with_spans(traced: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = traced / "out" / "naive-1x1"
     assert main(["trace", str(place)]) == 0
     assert "I/O pattern, dataset: read-intensive" in capsys.readouterr().out
     assert main(["trace", "--json", str(place)]) == 0

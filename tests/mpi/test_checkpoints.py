@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -65,17 +66,17 @@ def test_a_rank_that_is_killed_in_mid_write_ends_the_command_and_nothing_is_left
     assert not list(tmp_path.glob("dlio-bench-checkpoint-*"))
 
 
-def test_disks_that_are_too_small_are_told_before(cache: Path, tmp_path: Path, mount: Mount) -> None:
+def test_disks_that_are_too_small_are_told_before(tmp_path: Path, mount: Mount, refused: Callable[..., str]) -> None:
     small = mount("size=1m")
-    done = dlio(cache, tmp_path, *SMALL, "--folder", str(small), status=4)
-    needed = int(re.findall(r"(\d+) are required", complaint(done))[0])
-    available, missing = (int(re.findall(rf"(\d+) (?:bytes )?are {word}", complaint(done))[0])
-                          for word in ("available", "missing"))  # fmt: skip
+    said = refused(*SMALL, "--folder", str(small), status=4)
+    needed = int(re.findall(r"(\d+) are required", said)[0])
+    available, missing = (
+        int(re.findall(rf"(\d+) (?:bytes )?are {word}", said)[0]) for word in ("available", "missing")
+    )
     assert missing == needed - available > 0
     assert not list(small.iterdir())
     few = mount("size=64m,nr_inodes=6")  # the bytes are there, and the fifth file is not
-    done = dlio(cache, tmp_path, *SMALL, "--folder", str(few), status=4)
-    assert "5 more files and folders are available" in complaint(done)
+    assert "5 more files and folders are available" in refused(*SMALL, "--folder", str(few), status=4)
     assert not list(few.iterdir())
     assert not (tmp_path / "out" / "result.json").exists()
 

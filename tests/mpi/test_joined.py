@@ -1,10 +1,18 @@
 """Commands whose ranks somebody else has started."""
 
+import inspect
 import json
+import os
 import subprocess
+import sys
+import time
 from pathlib import Path
 
+import pytest
+
+from dlio_bench.harness.cluster import life
 from tests import processes
+from tests.datasets import made
 from tests.ranks import mpirun
 
 RUN = ("run", "cdb", "--tiny", "--compute", "none", "--trials", "1", "--warmup-trials", "0")
@@ -35,9 +43,8 @@ def test_processes_that_are_there_become_the_ranks_of_one_command(tmp_path: Path
 
 
 def test_the_failure_of_a_rank_ends_all_with_its_status_and_one_message(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    processes.dlio(tmp_path, "generate", "cdb", "--tiny", "--files", "4", "--out", str(data))
-    file = next(data.glob("**/*.h5"))
+    data = made(tmp_path / "data", "cdb", 4).folder
+    file = min(data.glob("data-*.h5"))
     content = bytearray(file.read_bytes())
     middle = len(content) // 2
     content[middle : middle + 20_000] = bytes(byte ^ 255 for byte in content[middle : middle + 20_000])
@@ -50,14 +57,7 @@ def test_the_failure_of_a_rank_ends_all_with_its_status_and_one_message(tmp_path
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_options_that_contradict_the_ranks_are_refused(tmp_path: Path) -> None:
-    done = world(tmp_path / "cache", tmp_path, 2, *RUN, "--launcher", "none", "--ranks-per-node", "1")
-    assert done.returncode == 2
-    (message,) = complaints(done)
-    assert "1x2 ranks were started (nodes x ranks on each), but 1x1 are asked for" in message
-
-
-def test_other_commands_take_the_processes_that_are_there(tmp_path: Path) -> None:
+def test_other_commands_take_the_processes_that_are_there_or_refuse_them(tmp_path: Path) -> None:
     cache, none = tmp_path / "cache", ("--launcher", "none")
     done = world(cache, tmp_path, 2, "generate", "cdb", "--tiny", "--files", "4", "--out", "set", "--no-raw", *none)
     assert done.returncode == 0, done.stderr
@@ -68,7 +68,8 @@ def test_other_commands_take_the_processes_that_are_there(tmp_path: Path) -> Non
     assert {row["ranks"] for row in json.loads((tmp_path / "storage.json").read_text())["reads"]} == {2}
     done = world(cache, tmp_path, 2, "calibrate", "--pfs", ".", *none)
     assert done.returncode == 2
-    assert "1x1 are asked for" in "".join(complaints(done))
+    (message,) = complaints(done)
+    assert "1x2 ranks were started (nodes x ranks on each), but 1x1 are asked for" in message
     assert {path.name for path in tmp_path.iterdir()} == {"cache", "set", "storage.json"}
 
 
@@ -78,3 +79,35 @@ def test_copies_of_a_command_are_refused_once(tmp_path: Path) -> None:
     (message,) = complaints(done)
     assert "--launcher none" in message
     assert not list(tmp_path.glob("dlio-results"))
+
+
+WAITS = """
+import sys
+from pathlib import Path
+from dlio_bench.harness.cluster import life
+life._LAST_WORDS = 0.0
+print("waits", flush=True)
+life.after_the_first()
+print(alive(int(sys.argv[1])))
+"""
+
+
+def test_a_copy_waits_until_the_first_one_has_ended_however_late_that_is() -> None:
+    ends = [sys.executable, "-c", "input()"]
+    with subprocess.Popen(ends, env=os.environ | {"PMI_RANK": "0"}, stdin=subprocess.PIPE, text=True) as first:
+        waits = [sys.executable, "-c", f"{inspect.getsource(processes.alive)}{WAITS}", str(first.pid)]
+        with subprocess.Popen(waits, env=os.environ | {"PMI_RANK": "1"}, stdout=subprocess.PIPE, text=True) as other:
+            assert other.stdout is not None
+            assert other.stdout.readline() == "waits\n"
+            assert first.stdin is not None
+            first.stdin.write("\n")
+            first.stdin.close()
+            assert other.stdout.readline() == "False\n"
+
+
+def test_a_copy_that_is_ended_while_it_waits_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ended(seconds: float) -> None:
+        raise KeyboardInterrupt(seconds)
+
+    monkeypatch.setattr(time, "sleep", ended)
+    life.after_the_first()

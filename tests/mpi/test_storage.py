@@ -40,11 +40,12 @@ def test_interrupted_ranks_leave_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_disk_that_is_too_small_is_told_before_the_first_byte(tmp_path: Path, mount: Callable[[str], Path]) -> None:
+def test_a_disk_that_is_too_small_is_told_before_the_first_byte(
+    mount: Callable[[str], Path], refused: Callable[..., str]
+) -> None:
     disk = mount("size=10m")
-    assert "free" in dlio(tmp_path, "storage", str(disk), "--workload", "cdb", status=4).stderr
-    done = dlio(tmp_path, "storage", str(disk), "--sample-size", "1MB", "--size", "20MB", status=4)
-    assert "need 20 MB" in done.stderr
+    assert "free" in refused("storage", str(disk), "--workload", "cdb", status=4)
+    assert "need 20 MB" in refused("storage", str(disk), "--sample-size", "1MB", "--size", "20MB", status=4)
     assert list(disk.iterdir()) == []
 
 
@@ -60,10 +61,10 @@ def test_a_disk_that_fills_up_is_told_and_nothing_stays(
     assert list(disk.iterdir()) == []
 
 
-def test_a_read_only_folder_is_named(tmp_path: Path, read_only: Path) -> None:
-    done = dlio(tmp_path, "storage", str(read_only), *SMALL, status=4)
-    assert f"in {read_only}: Read-only file system" in done.stderr
-    assert "--data" in done.stderr
+def test_a_read_only_folder_is_named(read_only: Path, refused: Callable[..., str]) -> None:
+    said = refused("storage", str(read_only), *SMALL, status=4)
+    assert f"in {read_only}: Read-only file system" in said
+    assert "--data" in said
 
 
 @pytest.mark.parametrize(("cache", "marked"), [("cold", True), ("warm", False)])

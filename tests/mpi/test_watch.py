@@ -19,12 +19,14 @@ from dlio_bench.harness.live.status import (
     read_status,
 )  # fmt: skip
 from tests.mpi.conftest import dlio, start
-from tests.processes import DLIO, until
+from tests.processes import DLIO, PATIENCE, until
 
 
 def test_a_run_in_the_background_is_watched_from_its_first_to_its_last_word(cache: Path, tmp_path: Path) -> None:
     """Two ranks, two readers, a validation pass after each epoch."""
     watching = start(cache, tmp_path, "watch", "out", "--json", "--interval", "10ms")
+    assert watching.stderr is not None
+    assert "waiting for a run" in watching.stderr.readline()
     words = [*DLIO, "run", "cosmoflow", "--tiny", "--nodes", "2", "--reader", "naive,clairvoyant", "--validation", "1",
              "--tiers", "ram=1MB", "--out", "out", "--cache-dir", str(cache)]  # fmt: skip
     behind = ["sh", "-c", '("$@" >log 2>&1; echo $? >status) & echo started', "sh", *words]
@@ -32,9 +34,8 @@ def test_a_run_in_the_background_is_watched_from_its_first_to_its_last_word(cach
     status = tmp_path / "status"
     until(lambda: status.exists() and status.read_text())
     assert status.read_text() == "0\n", (tmp_path / "log").read_text()
-    out, err = watching.communicate(timeout=60)
+    out, err = watching.communicate(timeout=PATIENCE)
     assert watching.returncode == 0, out + err
-    assert "waiting for a run" in err
 
     records = [json.loads(line) for line in out.splitlines()]
     written = read_from(tmp_path / "out")
@@ -59,7 +60,7 @@ def test_a_run_in_the_background_is_watched_from_its_first_to_its_last_word(cach
 
 
 def test_a_run_that_is_ended_says_why_and_one_that_is_killed_is_given_up(cache: Path, tmp_path: Path) -> None:
-    run = ("run", "cdb", "--tiny", "--compute", "emulate:200ms", "--trials", "1")
+    run = ("run", "cdb", "--tiny", "--compute", "emulate:200ms", "--trials", "1000")  # longer than anybody waits
     stopped, killed = (start(cache, tmp_path, *run, "--out", name) for name in ("stopped", "killed"))
     watching = start(cache, tmp_path, "watch", "stopped", "--interval", "10ms")
 
@@ -76,7 +77,7 @@ def test_a_run_that_is_ended_says_why_and_one_that_is_killed_is_given_up(cache: 
     killed.communicate()
     stopped.send_signal(signal.SIGINT)
     stopped.communicate()
-    out, _ = watching.communicate(timeout=120)
+    out, _ = watching.communicate(timeout=PATIENCE)
     assert watching.returncode == stopped.returncode == 4
     assert "Interrupted: the ranks have ended." in out.splitlines()[-1]
     assert not (tmp_path / "stopped").exists()  # nothing was finished

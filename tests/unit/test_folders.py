@@ -93,6 +93,7 @@ def test_the_status_alone_is_nothing_worth_keeping_and_no_reason_to_refuse(tmp_p
     out = tmp_path / "out"
     out.mkdir()
     (out / NAME).write_text("of a run that was killed before it had decided anything")
+    (out / f"{UNFINISHED}.part").write_text("{")
     with output_folder(out, "cdb", goes_on=True):
         (out / UNFINISHED).write_text("{}")
     with pytest.raises(KeyboardInterrupt), output_folder(out, "cdb", goes_on=True):
