@@ -33,7 +33,7 @@ threads = 4
 capacity = "3GB"
 threads = 4
 [declared.tiers.disk]
-capacity = "50GB"
+capacity = "1GB"
 threads = 4
 """
 
