@@ -296,7 +296,7 @@ def test_the_longer_a_job_runs_the_fewer_of_its_nodes_are_simulated() -> None:
 def test_a_large_job_is_estimated_from_some_of_its_nodes() -> None:
     row = SCENARIOS["imagenet22k"]
     generator = np.random.default_rng(4)
-    sizes = np.rint(1e6 * np.abs(generator.normal(row.mean, row.deviation, 24_000))).astype(np.int64)
+    sizes = np.rint(1e6 * np.abs(generator.normal(row.mean, row.deviation, 12_000))).astype(np.int64)
     # a slow file system, so that copies on other nodes matter
     system = shipped("deck").with_capacities({"staging": 20_000_000})
     case = Case("small", sizes, 48, 5, 6, 4, system)
