@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from tests.processes import DLIO, PATIENCE, until
 
 NODES = ["node1", "node2"]
 BESIDE = "192.168.231"  # a network of the two hosts' second interfaces, eth1
-SOON = 60.0  # seconds after the command's end in which nothing may be left on a host that was cut off
 MPI = ("mpirun", "prted", "dlio_bench.harness.run")
 
 
@@ -76,8 +74,8 @@ def since(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]
     return {name: after[name] - before[name] for name in before}
 
 
-@pytest.mark.parametrize("workload", ["hepcnnb", "cdb", "cosmoflow", "imagenet"])
-def test_every_workload_runs_on_two_hosts(hosts: Cluster, hostfile: Path, workload: str) -> None:
+@pytest.mark.parametrize("workload", ["cosmoflow", "imagenet"])  # the others run below
+def test_a_workload_runs_on_two_hosts(hosts: Cluster, hostfile: Path, workload: str) -> None:
     readers = ["naive", "staged", "prefetch"]
     results = run(
         hosts, workload, "--tiny", "--reader", ",".join(readers), "--local-tier", "/tmp", "--hostfile", str(hostfile),
@@ -100,10 +98,10 @@ def test_every_workload_runs_on_two_hosts(hosts: Cluster, hostfile: Path, worklo
 
 
 def test_prefetch_reads_the_dataset_once_and_sends_samples_by_one_interface(hosts: Cluster, wired: Path) -> None:
-    """A gigabyte, three epochs, over 1 Gbit/s; each host has its own mount of the emulated file system."""
+    """Half a gigabyte, three epochs, over 1 Gbit/s; each host has its own mount of the emulated file system."""
     before = sent(hosts)
     [result] = run(
-        hosts, "cdb", "--max-data", "1GB", "--epochs", "3", "--reader", "prefetch", "--tiers", "ram=600MB",
+        hosts, "cdb", "--max-data", "500MB", "--epochs", "3", "--reader", "prefetch", "--tiers", "ram=300MB",
         "--emulate-pfs", "bandwidth=400MB/s", "--interface", "eth0", "--hostfile", str(wired),
     )  # fmt: skip
     moved = since(before, sent(hosts))
@@ -173,10 +171,7 @@ def test_a_host_whose_cable_is_cut_ends_the_job_and_leaves_nothing(hosts: Cluste
         assert process.returncode == 4, out + err
         assert "on node2" in err
         assert "gave no sign of life for 10 s: stopped, or cut off" in err
-        deadline = time.monotonic() + SOON
-        while left := leftovers(hosts):
-            assert time.monotonic() < deadline, left
-            time.sleep(0.2)
+        until(lambda: not leftovers(hosts), missing="a host that was cut off has not ended its part of the job")
     finally:
         process.kill()
         hosts.do("mend", "node2")

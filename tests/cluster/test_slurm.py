@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-import pytest
-
 from dlio_bench.reports import timeline
 from tests.cluster.cluster import Cluster
 from tests.processes import PATIENCE, until
@@ -25,10 +23,10 @@ def require_real(result: dict[str, Any], nodes: int) -> None:
     assert result["verdict"] != "INVALID"
 
 
-@pytest.mark.parametrize("workload", ["hepcnnb", "cdb", "cosmoflow"])
-def test_a_workload_runs_with_several_readers(slurm: Cluster, workload: str) -> None:
+def test_a_workload_runs_with_several_readers(slurm: Cluster) -> None:
+    """The other workloads run below."""
     told = slurm.on(
-        "node1", *ALLOCATE, *RUN, workload, "--tiny", *SCALE, "--reader", "naive,staged,prefetch",
+        "node1", *ALLOCATE, *RUN, "hepcnnb", "--tiny", *SCALE, "--reader", "naive,staged,prefetch",
         "--local-tier", "/tmp", "--json",
     )  # fmt: skip
     results = json.loads(told.stdout)
@@ -54,16 +52,16 @@ def test_a_batch_job_runs_as_well_and_records_what_all_hosts_do(slurm: Cluster) 
         assert set(spans.rank[spans.of("pread", "copy read")].tolist()) == set(range(8))
 
 
-def test_a_gigabyte_is_read_three_times_by_four_hosts(slurm: Cluster) -> None:
+def test_half_a_gigabyte_is_read_three_times_by_four_hosts(slurm: Cluster) -> None:
     """Without compute: on two cores that everybody shares an emulated step would end too late."""
     told = slurm.on(
-        "node1", *ALLOCATE, *RUN, "cdb", "--max-data", "1GB", "--epochs", "3", "--min-seconds", "0", "--trials", "1",
+        "node1", *ALLOCATE, *RUN, "cdb", "--max-data", "500MB", "--epochs", "3", "--min-seconds", "0", "--trials", "1",
         "--warmup-trials", "0", "--compute", "none", *SCALE, "--reader", "naive,prefetch", "--json",
     )  # fmt: skip
     naive, prefetch = json.loads(told.stdout)
     for result in (naive, prefetch):
         require_real(result, 4)
-        assert result["dataset"]["stored_bytes"] > 0.9e9
+        assert result["dataset"]["stored_bytes"] > 0.45e9
         assert result["plan"]["epochs"] == 3
     # what one host has read, the others take from it
     assert prefetch["trials"][0]["bytes_requested"] < naive["trials"][0]["bytes_requested"]
