@@ -5,7 +5,6 @@ The tiny datasets, smaller widths and larger rates than published.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from msgspec import Struct
 from msgspec.structs import replace
 
 from dlio_bench.batches import Batch, Block
@@ -29,8 +29,7 @@ tf = tensorflow()
 Decoded = tuple[Dataset, npt.NDArray[np.uint8]]
 
 
-@dataclass(frozen=True)
-class Lesson:
+class Lesson(Struct, frozen=True):
     """How a model is taught: files, width, batch, rate (a tenth of it in the last quarter), steps.
 
     `learned`: what its scores must pass.
