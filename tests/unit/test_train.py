@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import field
 from msgspec.structs import replace
 
 from dlio_bench.batches import Batch, Block
@@ -43,14 +44,10 @@ class Counting(Solo):
         self.barriers += 1
 
 
-class Fake(Emulated):
+class Fake(Emulated, frozen=True):
     """Says what it is told to have spent, and writes down what it is asked."""
 
-    def __init__(self, *, meets: bool) -> None:
-        super().__init__(meets=meets)
-        object.__setattr__(self, "called", [])
-
-    called: list[str]
+    called: list[str] = field(default_factory=list)
 
     def step(self, batch: Batch) -> Spent:
         super().step(batch)
