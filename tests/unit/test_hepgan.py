@@ -342,9 +342,9 @@ def test_distances_on_held_out_images_fall(decoded: Callable[..., Decoded]) -> N
     trainer.begin("prefetch", 0, 1)
     training = dataset.training_samples
     trainer.forward(Batch(np.arange(training, dataset.samples), batch_of(rows[training:]).blocks))
-    order = np.random.default_rng(1).permutation(np.arange(210 * 16) % training).reshape(210, 16)
+    order = np.random.default_rng(1).permutation(np.arange(390 * 16) % training).reshape(390, 16)
     seen = []
-    for first, last in ((0, 150), (150, 180), (180, 210)):
+    for first, last in ((0, 150), (150, 180), (180, 210), (210, 270)):
         for ids in order[first:last]:
             trainer.step(Batch(ids, batch_of(rows[ids]).blocks))
         [made] = trainer.end().summary.generated

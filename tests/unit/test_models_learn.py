@@ -53,7 +53,7 @@ LESSONS = [
     Lesson("hepcnn", "hepcnnb", "224", {TRAIN: 12, VALIDATION: 32}, 1 / 4, 32, 3e-3, 120, {"auc": 0.65}, 0.1),
     Lesson("tiramisu", "cdb", "cori", {TRAIN: 48, VALIDATION: 8}, 1 / 4, 2, 2e-2, 120, {"mean_iou": 0.38}, 0.02),
     Lesson(
-        "cosmoflow", "cosmoflow", "mlperf-v1", {TRAIN: 512, VALIDATION: 64}, 1 / 2, 8, 1e-2, 350,
+        "cosmoflow", "cosmoflow", "mlperf-v1", {TRAIN: 512, VALIDATION: 256}, 1 / 2, 8, 1.5e-2, 350,
         {"r2_sigma_8": 0.5, "r2_omega_m": 0.1}, 0.05,
     ),
 ]  # fmt: skip
