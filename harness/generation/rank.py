@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import asdict
+from msgspec import to_builtins
 
 from dlio_bench.datagen.raw_rate import Raw
 from dlio_bench.datagen.writers import Timing, Work, raw_share, together, write_file
@@ -40,7 +40,7 @@ def _raw(work: Work, comm: Comm) -> Raw:
 
 def _start(folder: Path) -> tuple[int, Callable[[Comm], dict[str, Any]]]:
     job = Job.load(folder)
-    return job.ranks, lambda comm: asdict(write(job, comm))
+    return job.ranks, lambda comm: to_builtins(write(job, comm))
 
 
 if __name__ == "__main__":
