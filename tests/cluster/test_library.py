@@ -24,6 +24,6 @@ def test_ranks_on_two_hosts_share_the_samples(hosts: Cluster) -> None:
     hosts.on("node1", *MPIRUN, sys.executable, str(PROGRAM), "delivered", str(dataset.folder), str(out), **QUIET)
     shape = Shape(dataset.training_samples, 4, BATCH)
     for rank in range(4):
-        told = json.loads((out / f"{rank}.json").read_text())
+        told = json.loads((out / f"{rank}.json").read_text())["delivered"]
         plan = [find_order("global-shuffle")(shape, rank, epoch, 5).tolist() for epoch in range(EPOCHS)]
         assert (told["ranks"], told["epochs"], told["rest"]) == (4, plan, plan[1][2:])
