@@ -2,7 +2,6 @@
 
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 from tests.cluster.cluster import Cluster
@@ -44,6 +43,6 @@ def test_ranks_that_srun_has_started_run_the_command(slurm: Cluster) -> None:
 
 
 def test_copies_that_srun_has_started_are_refused(slurm: Cluster) -> None:
-    done = slurm.on("node1", *SALLOC, "srun", "-n2", *DLIO, *TINY, status=2)
+    done = slurm.on("node1", *SALLOC, "srun", "-n2", *DLIO, *TINY, "--out", "refused", status=2)
     assert done.stderr.count("A launcher has started this command 2 times") == 1
-    assert not (Path(slurm.work) / "dlio-results").exists()
+    assert not (slurm.work / "refused").exists()
