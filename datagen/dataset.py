@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from dlio_bench import documents
 from dlio_bench.datagen import extents, objects
+from dlio_bench.datagen.access import KERNEL, Access
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.layout import TRAIN, Checksums, Extents, Written
 from dlio_bench.datagen.manifest import (
@@ -47,7 +48,8 @@ class Part(Struct, frozen=True):
 class Dataset(Struct, frozen=True, eq=False):
     """An opened dataset. Arrays are memory-mapped: what is not asked for is not read.
 
-    store: the URL of the object store that holds its files; `folder` then has copies of its tables alone.
+    store: the URL of the object store that holds its files; `folder` then has copies of its tables alone. access: how
+    the files are read.
     """
 
     folder: Path
@@ -57,6 +59,7 @@ class Dataset(Struct, frozen=True, eq=False):
     _extents: Extents
     _checksums: Checksums
     store: str | None = None
+    access: Access = KERNEL
 
     @property
     def samples(self) -> int:

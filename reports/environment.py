@@ -57,6 +57,8 @@ class EmulatedPfs(Struct, frozen=True, kw_only=True):
     request_seconds: float = 0.0
     cache_bytes: int = 0
     cache_bandwidth: float | None = None
+    opens: float | None = None
+    via: str = "fuse"  # of results that do not say it: there was no other way
 
 
 class Ceiling(Struct, frozen=True):

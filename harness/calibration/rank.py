@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from dlio_bench.free_space import SHARED_MEMORY
 from dlio_bench.harness.calibration import streaming, tiers
 from dlio_bench.harness.calibration.decoding import decode_rate
 from dlio_bench.harness.calibration.job import Job
@@ -86,7 +85,7 @@ def measure(job: Job, comm: Comm, tell: Tell) -> dict[str, Any]:
 def _of_node(job: Job, size: int) -> dict[str, Any]:
     """Rates of a node's own memory, disk and decoding."""
     return {
-        "ram": tiers.measure(SHARED_MEMORY, job.threads, size, job.seed, cold=False),
+        "ram": tiers.measure(None, job.threads, size, job.seed, cold=False),
         "disk": None if job.local is None else tiers.measure(Path(job.local), job.threads, size, job.seed, cold=True),
         "preprocess": None if job.workload is None else decode_rate(job.workload),
     }

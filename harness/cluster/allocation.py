@@ -17,6 +17,8 @@ from dlio_bench.reports.formatting import plural
 
 GIVERS = {"slurm": "Slurm", "flux": "Flux", "lsf": "LSF", "pbs": "PBS"}
 
+TO_COME = "0"  # number of the job that `sbatch` plans for: Slurm counts from 1
+
 
 class Allocation(Struct, frozen=True):
     """What was given. None: whoever gave it does not say.
@@ -94,8 +96,8 @@ def find(env: Mapping[str, str]) -> Allocation | None:
 
 
 def require(given: Allocation | None, nodes: int) -> None:
-    """UsageError if more nodes are asked for than were given."""
-    if given is not None and nodes > given.nodes:
+    """UsageError if more nodes are asked for than were given. Of a job to come, any number may be asked for."""
+    if given is not None and nodes > given.nodes and given.job != TO_COME:
         raise UsageError(
             f"--nodes {nodes} is more than the {plural(given.nodes, 'node')} of {given}. Ask for at most {given.nodes}."
         )

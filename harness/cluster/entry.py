@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dlio_bench.errors import BenchError, EnvironmentFailure, Stalled, out_of_memory, remedy
+from dlio_bench.errors import BenchError, EnvironmentFailure, Stalled, out_of_memory
 from dlio_bench.forked import die_with_parent
 from dlio_bench.harness.cluster import interfaces
 from dlio_bench.harness.cluster.code import code_digest, place
@@ -24,6 +24,7 @@ from dlio_bench.harness.cluster.life import Pulse, life, numbered, read_limit
 from dlio_bench.harness.cluster.mpi import connect
 from dlio_bench.harness.cluster.process import EVENT, FAILED, LAST_WORDS, MET, STALLED
 from dlio_bench.harness.cluster.stacks import Stacks, on_signal
+from dlio_bench.harness.machine.mounts import failed_call
 
 STDOUT = 1
 
@@ -148,8 +149,7 @@ def _say_unbuffered(event: dict[str, Any]) -> None:
 def _report(error: Exception) -> dict[str, Any]:
     """The report for the launching command: a message for its user, or the trace of a defect of dlio-bench."""
     if isinstance(error, OSError):
-        where = f"{error.filename or 'A file'} on {host_name()}"
-        error = EnvironmentFailure(f"{where}: {error.strerror or error}. {remedy(error)}.")
+        error = EnvironmentFailure(failed_call(error, f" on {host_name()}"))
     if isinstance(error, MemoryError):
         smaller = "fewer ranks on a machine, a smaller --batch or a smaller --staging"
         error = out_of_memory(error, f"for a rank on {host_name()}", smaller)

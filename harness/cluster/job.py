@@ -10,6 +10,7 @@ from typing import Any, Self
 import msgspec
 from msgspec import Struct
 
+from dlio_bench.atomic_files import naming
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import host_name
@@ -64,5 +65,6 @@ def leave(folder: Path, comm: Comm, measured: Mapping[str, Any]) -> None:
     All ranks call this; it returns when the document is written.
     """
     if comm.rank == 0:
-        (folder / MEASURED_FILE).write_text(json.dumps(measured))
+        with naming(folder / MEASURED_FILE):
+            (folder / MEASURED_FILE).write_text(json.dumps(measured))
     comm.barrier()

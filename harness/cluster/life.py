@@ -199,9 +199,15 @@ def after_the_first() -> None:
 def _first_beside() -> int | None:
     """A descriptor of the first copy; None unless the process that started this one has started it too."""
     for children in Path(f"/proc/{os.getppid()}/task").glob("*/children"):
-        with suppress(OSError):  # one has ended
+        with suppress(OSError):  # the thread has ended
             for child in map(int, children.read_text().split()):
-                told = Path(f"/proc/{child}/environ").read_bytes().decode(errors="replace").split("\0")
+                told = _environment(child)
                 if numbered(dict(entry.partition("=")[::2] for entry in told)) == 0:
                     return os.pidfd_open(child)
     return None
+
+
+def _environment(pid: int) -> list[str]:
+    with suppress(OSError):  # it has ended, or is a zombie, of which Linux 6.18 tells no environment
+        return Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+    return []

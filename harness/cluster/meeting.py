@@ -13,15 +13,11 @@ import math
 import mmap
 import os
 import platform
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
-
-from dlio_bench.free_space import SHARED_MEMORY
 
 # How long a rank looks out for the last one, yielding its core to whoever wants it, before it sleeps, and again around
 # the moment when the last one came in the latest of some meetings. Ranks that compute for the same time come within it.
@@ -139,24 +135,22 @@ class Meeting:
             self._page[self._asleep] = 0
 
 
-def make_page() -> Path | None:
-    """A file to be mapped by all, to be removed when they have; None where none can be made or slept on."""
+def make_page() -> int | None:
+    """The handle of a file to be mapped by all; None where none can be made or slept on."""
     if platform.machine() not in _FUTEX:
         return None
     with suppress(OSError):
-        descriptor, name = tempfile.mkstemp(prefix="dlio-bench-meeting-", dir=SHARED_MEMORY)
-        with suppress(OSError):
-            try:
-                os.ftruncate(descriptor, mmap.PAGESIZE)
-            finally:
-                os.close(descriptor)
-            return Path(name)
-        Path(name).unlink()
+        handle = os.memfd_create("dlio-bench-meeting")
+        os.ftruncate(handle, mmap.PAGESIZE)
+        return handle
     return None
 
 
-def map_page(path: Path) -> mmap.mmap | None:
-    """The page; None where this process cannot have it (another container, another user)."""
-    with suppress(OSError), path.open("r+b") as file:
-        return mmap.mmap(file.fileno(), mmap.PAGESIZE)
+def map_page(handle: int) -> mmap.mmap | None:
+    """The page of this handle, which is closed; None where there is no memory for it."""
+    try:
+        with suppress(OSError):
+            return mmap.mmap(handle, mmap.PAGESIZE)
+    finally:
+        os.close(handle)
     return None

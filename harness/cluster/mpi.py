@@ -2,10 +2,12 @@
 
 import functools
 import math
+import mmap
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -14,6 +16,7 @@ import numpy.typing as npt
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import comm, cores, unconnected
 from dlio_bench.harness.cluster.comm import Comm, Floats, Outgoing
+from dlio_bench.harness.cluster.inbox import Inbox, send
 from dlio_bench.harness.cluster.life import beside, life
 from dlio_bench.harness.cluster.meeting import LOOK_OUT, MOST, Meeting, make_page, map_page
 from dlio_bench.harness.cluster.singleton import leaving_nothing
@@ -93,17 +96,28 @@ class Mpi:
         from mpi4py import MPI
 
         first, several = self.host_rank == 0, self.host_size > 1
-        path = self._host.bcast(make_page() if first and 1 < self.host_size <= MOST else None)
-        page = None if path is None else map_page(path)
+        page = self._shared_page() if 1 < self.host_size <= MOST else None
         meeting = None if page is None else Meeting(page, self.host_size, self.host_rank)
         everywhere = self._world.allreduce(meeting is not None or not several, MPI.LAND)
-        if first and path is not None:
-            path.unlink()
         if not everywhere:
             return None, self._world
         if self._world.allreduce(int(first)) == 1:
             return meeting, None
         return meeting, self._world.Split(0 if first else MPI.UNDEFINED)
+
+    def _shared_page(self) -> mmap.mmap | None:
+        """A page of memory that all ranks of this host have; None where this one has none."""
+        with Inbox() as inbox:
+            others, page = self._host.allgather(inbox.where)[1:], None
+            with suppress(OSError):
+                if self.host_rank == 0 and (page := make_page()) is not None:
+                    for other in others:
+                        send([page], other)
+            self._host.Barrier()
+            with suppress(OSError):
+                if self.host_rank > 0:
+                    [page] = inbox.take(1)
+        return None if page is None else map_page(page)
 
     def gather(self, value: Any) -> list[Any] | None:
         """See Comm."""

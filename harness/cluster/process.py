@@ -19,13 +19,14 @@ from typing import IO, Any
 
 from msgspec import Struct, field
 
-from dlio_bench import signals
+from dlio_bench import signals, worker_processes
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.forked import die_with_parent
 from dlio_bench.harness.cluster import stacks, watch
 from dlio_bench.harness.cluster.life import PULSE, forget_limit, write_limit
 from dlio_bench.harness.cluster.outcome import RETRIES, Outcome, why_failed, why_stalled
 from dlio_bench.harness.cluster.rank_log import RankLog
+from dlio_bench.harness.cluster.session_folder import in_session_folder
 
 EVENT = "@dlio-bench "  # begins each line that a rank writes for the launching command
 STALLED = "stalled"  # the event of a rank that has waited too long for others
@@ -49,10 +50,12 @@ def launch(
     *,
     folder_stays: bool = True,
     log: Path | None = None,
+    one_host: bool = False,
 ) -> int:
     """Run the job whose work folder is `folder` to its end. BenchError with the ranks' own message when it fails.
 
     `lost`: what is lost when a rank is killed. `folder_stays`: False where the caller removes the folder on a failure.
+    one_host: see Launch.
     Stalled when a rank makes no progress for longer than watch.allowed(); JobEnded when the scheduler's job has ended.
 
     A job step that srun started, and that ends in MPI_Init by signal 11, is started again, at most RETRIES times
@@ -66,12 +69,13 @@ def launch(
     output = RankLog(log or (folder / LOG if folder_stays else elsewhere), Path(argv[0]).name)
     retries = 0
     try:
-        while (outcome := _once(argv, env, folder, on_event, output)).died_in_init(argv) and retries < RETRIES:
-            retries += 1
-            _say(
-                f"{Path(argv[0]).name} ended in MPI_Init by signal 11, before any rank worked. It is started again "
-                f"({retries} of {RETRIES})."
-            )
+        with in_session_folder(env) if one_host else contextlib.nullcontext(env) as settings:
+            while (outcome := _once(argv, settings, folder, on_event, output)).died_in_init(argv) and retries < RETRIES:
+                retries += 1
+                _say(
+                    f"{Path(argv[0]).name} ended in MPI_Init by signal 11, before any rank worked. It is started again "
+                    f"({retries} of {RETRIES})."
+                )
     finally:
         output.close()
     if outcome.stalled:
@@ -99,6 +103,7 @@ def _once(argv: Sequence[str], env: Mapping[str, str], folder: Path, on_event: O
         if process is not None:
             _end(process)
         forget_limit(folder)
+        worker_processes.sweep()
     hosts = watching.hosts() if watching is not None else {}
     return Outcome(status, stalled, heard.reports, heard.began, folder, heard.crashed, hosts)
 

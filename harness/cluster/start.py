@@ -13,13 +13,14 @@ from dlio_bench.harness.cluster.process import python_command
 class Launch(Struct, frozen=True):
     """How a job's ranks are started; `argv` is empty for the one rank that runs in this process.
 
-    `hosts`: those that a host file names for it.
+    `hosts`: those that a host file names for it. one_host: whether this is the only one, and mpirun is Open MPI's.
     """
 
     launcher: str
     argv: tuple[str, ...]
     env: dict[str, str]
     hosts: tuple[str, ...] = ()
+    one_host: bool = False
 
 
 def plan(
@@ -44,7 +45,8 @@ def plan(
         site = replace(site, plugins=launch_site.slurm_plugins(site.programs[name], os.environ))
     env = launch_env.launch_env(ranks, site, os.environ)
     argv = launchers.LAUNCHERS[name](replace(ranks, env=env), site)
-    return Launch(name, () if name == "local" else argv, env, named)
+    one_host = name == "mpirun" and ranks.hosts == 1 and not named and site.mpi_flavor == "openmpi"
+    return Launch(name, () if name == "local" else argv, env, named, one_host)
 
 
 def require_hosts(start: Launch) -> None:

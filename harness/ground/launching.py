@@ -27,7 +27,8 @@ def launched(
     """
     require_hosts(start)
     (work / MEASURED_FILE).unlink(missing_ok=True)  # from an earlier job in this folder
-    launch(start.argv, {**os.environ, **start.env}, work, on_event, lost, folder_stays=folder_stays)
+    env = {**os.environ, **start.env}
+    launch(start.argv, env, work, on_event, lost, folder_stays=folder_stays, one_host=start.one_host)
     document: dict[str, Any] = json.loads(brought_back(work / MEASURED_FILE, share))
     return document
 

@@ -21,7 +21,10 @@ END_SECONDS = 30.0  # that an interrupted command has to end its ranks and to re
 
 
 def going_on(out: Path | None = None, words: Sequence[str] | None = None) -> str:
-    """What a user gives to go on where this command was stopped. out: where its results are. words: of the command."""
+    """What a user gives to go on where this command was stopped; empty if the one that started this one says so.
+
+    out: where its results are. words: of the command.
+    """
     if RESUME in os.environ:
         return os.environ[RESUME]
     words = sys.argv[1:] if words is None else words
@@ -40,15 +43,16 @@ def run_command(
 ) -> tuple[int, str]:
     """Run a command in a folder; its exit status, and its errors unless they are told.
 
-    resume: what a user gives to go on if this is stopped. told: what it says on stderr goes there. handles: file
-    descriptors that it keeps open, also if this process is killed. message: the file that keeps its message if it
-    fails. It has a session of its own, so that Ctrl-C on a terminal reaches this process alone, which ends it politely.
+    resume: what a user gives to go on if this is stopped. told: what it says on stderr goes there, and it leaves it to
+    this process to say how to go on. handles: file descriptors that it keeps open, also if this process is killed.
+    message: the file that keeps its message if it fails. It has a session of its own, so that Ctrl-C on a terminal
+    reaches this process alone, which passes it on.
     """
     process = subprocess.Popen(
         python_command("dlio_bench", *words),
         cwd=folder,
         env=os.environ
-        | {RESUME: resume, walltime.ENDS: "0"}  # this process keeps the time
+        | {RESUME: "" if told else resume, walltime.ENDS: "0"}  # this process keeps the time
         | ({} if message is None else {MESSAGE: str(message)}),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -61,8 +65,8 @@ def run_command(
     try:
         signals.check()
         _, errors = process.communicate()
-    except BaseException:
-        process.terminate()
+    except BaseException as error:
+        process.send_signal(signals.which() if isinstance(error, KeyboardInterrupt) else signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             process.wait(END_SECONDS)
         raise

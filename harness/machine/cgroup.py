@@ -36,15 +36,39 @@ def _number(file: Path) -> int | None:
         return None
 
 
+def _memory_limits(proc: Path, sys: Path) -> Iterator[tuple[Path, int]]:
+    """Each of this process's groups and their ancestors with a memory limit, and the limit in bytes."""
+    for folder in _folders("memory", proc, sys):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            if (value := _number(folder / name)) is not None and value < _UNLIMITED:
+                yield folder, value
+
+
 def memory_limit(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> int | None:
     """The least memory limit in bytes over this process's groups and their ancestors; None when there is none."""
-    limits = [
-        value
-        for folder in _folders("memory", proc, sys)
-        for name in ("memory.max", "memory.limit_in_bytes")
-        if (value := _number(folder / name)) is not None and value < _UNLIMITED
-    ]
-    return min(limits, default=None)
+    return min((limit for _, limit in _memory_limits(proc, sys)), default=None)
+
+
+def memory_left(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> int | None:
+    """The least number of bytes that these limits leave free for new use; None when there is none.
+
+    The page cache of files counts as free, as in MemAvailable: the kernel gives it up before it refuses memory.
+    """
+    left = []
+    for folder, limit in _memory_limits(proc, sys):
+        used = _number(folder / "memory.current") or _number(folder / "memory.usage_in_bytes") or 0
+        left.append(max(0, min(limit, limit - used + _page_cache(folder))))
+    return min(left, default=None)
+
+
+def _page_cache(group: Path) -> int:
+    """Bytes that a group and those below it hold as page cache of files; memory that processes share is not in it."""
+    try:
+        counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):
+        return 0
+    of_all = "total_" if "total_active_file" in counts else ""  # version 1 counts the group alone, too
+    return sum(int(counts.get(f"{of_all}{name}", 0)) for name in ("active_file", "inactive_file"))
 
 
 def cpu_quota(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> float | None:

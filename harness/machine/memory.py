@@ -5,11 +5,14 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from dlio_bench.harness.machine.cgroup import memory_limit
+from dlio_bench.harness.machine.cgroup import memory_left, memory_limit
 
 
 class Memory(Struct, frozen=True):
-    """Bytes: of the machine, free for new use now, and the control group's limit (None: no limit below the machine)."""
+    """Bytes: of the machine, free for new use now, and the control group's limit (None: no limit below the machine).
+
+    available: the least of what the machine has free and what the limits of control groups leave; page cache is free.
+    """
 
     total: int
     available: int
@@ -30,7 +33,14 @@ def memory() -> Memory:
     """This machine's memory, now."""
     meminfo = parse_meminfo(Path("/proc/meminfo").read_text())
     total, limit = meminfo["MemTotal"], memory_limit()
-    return Memory(total, meminfo.get("MemAvailable", meminfo["MemFree"]), limit if limit and limit < total else None)
+    free, left = meminfo.get("MemAvailable", meminfo["MemFree"]), memory_left()
+    available = free if left is None else min(free, left)
+    return Memory(total, available, limit if limit and limit < total else None)
+
+
+def available_bytes() -> int:
+    """Bytes that are free for new use now: `Memory.available`."""
+    return memory().available
 
 
 def memory_bytes() -> int:

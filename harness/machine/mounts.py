@@ -1,6 +1,7 @@
 """Which file system a path is on, and what that means for its cache."""
 
 import ctypes
+import errno
 import os
 import re
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.errors import EnvironmentFailure, remedy
 
 # statfs(2) f_type numbers, from linux/magic.h and the file systems' own sources.
 _MEMORY = {0x01021994: "tmpfs", 0x858458F6: "ramfs"}
@@ -89,6 +90,16 @@ def below(folder: Path) -> list[Mount]:
     """The mounts inside `folder` (the caller has followed links). OSError where the kernel does not say."""
     mounts = parse_mountinfo(Path("/proc/self/mountinfo").read_text())
     return [mount for mount in mounts if mount.point.startswith(f"{folder}/")]
+
+
+def failed_call(error: OSError, host: str = "") -> str:
+    """What failed where, and what to do, in sentences; of a full file system also which. host: as ' on node1'."""
+    where = error.filename or (f"A file{host}" if host else None)
+    if error.filename:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        mount = mount_of(existing(Path(os.fsdecode(error.filename)))) if full else None
+        where = f"{where}{host}" + (f" ({mount.type} at {mount.point})" if mount else "")
+    return f"{f'{where}: ' if where else ''}{error.strerror or error}. {remedy(error)}."
 
 
 def existing(path: Path) -> Path:

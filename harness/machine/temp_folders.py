@@ -1,20 +1,16 @@
-"""Temporary folders that their process locks, so that the next process can remove those of a killed one.
+"""Temporary folders that their process locks, so that the next process can remove those of a killed one."""
 
-The lock is a flock: the kernel releases it when the process ends. No clock is asked how old a folder is: whose folder
-was removed before it was locked makes another.
-"""
-
-import fcntl
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from tempfile import gettempdir, mkdtemp
+from tempfile import gettempdir
 
 from dlio_bench.harness.machine import mounts, rescue
+from dlio_bench.locked_folders import made, sweep
 
 # Outlives the process that holds the other end of its standard input, and then removes the folder: until the other
 # ranks of the node, who are killed at the same time, write no more there. A removed folder is no work. The fork makes
@@ -99,42 +95,8 @@ def rescued_folder(prefix: str, below: Path, file: Path) -> Iterator[Path]:
 
 def _made(prefix: str, below: Path) -> tuple[Path, int]:
     """A new folder, and the handle that locks it."""
-    _sweep(prefix, below)
-    while True:
-        folder = Path(mkdtemp(prefix=prefix, dir=below))
-        lock = _locked(folder)
-        if lock is not None:
-            return folder, lock
-
-
-def _locked(folder: Path) -> int | None:
-    """Lock a new folder: a handle, to be closed; None if another process took it for a killed one's and removed it."""
-    try:
-        handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-    except OSError:
-        os.close(handle)
-        raise
-    if folder.exists():
-        return handle
-    os.close(handle)
-    return None
-
-
-def _sweep(prefix: str, below: Path) -> None:
-    """Remove the folders that no process has locked."""
-    for folder in below.glob(f"{prefix}*"):
-        with suppress(OSError):  # in use, somebody else's, no folder, or gone meanwhile
-            handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if _unmounted(folder.resolve()):
-                    shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(handle)
+    sweep(prefix, below, _unmounted)
+    return made(prefix, below)
 
 
 def _unmounted(folder: Path) -> bool:

@@ -6,7 +6,6 @@ DataLoader and not from the format. Workers live as long as a session. As in a t
 over the loader: nothing of the next is read before it begins.
 """
 
-import multiprocessing
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
@@ -22,6 +21,7 @@ from dlio_bench.batches import Batch, Block
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure
 from dlio_bench.harness.readers.sample_view import SampleView, stored_by_epoch
 from dlio_bench.harness.readers.session import Planned, Tally
+from dlio_bench.worker_processes import fork_server
 
 PREFETCH = 2  # batches that each worker reads ahead: PyTorch's default
 _WORKER = "dlio_bench.harness.readers.torch_samples"
@@ -64,7 +64,7 @@ class TorchLoader:
         self._prefetch = max(1, min(PREFETCH, batches // self._workers))
         self.options = {"threads": 0, "processes": self._workers, "prefetch": self._prefetch}
         self.processes: tuple[int, ...] = ()
-        self._context = forked_by_server(_WORKER)
+        self._context = fork_server(_WORKER)
 
     def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
         """See Reader.asks."""
@@ -114,13 +114,6 @@ class TorchLoader:
                 if not np.array_equal(ids, batch.ids):
                     raise DataError(f"PyTorch's DataLoader delivered samples {ids[:4]}... for {batch.ids[:4]}...")
                 yield Batch(batch.ids, (Block(content.numpy(), batch.starts),))
-
-
-def forked_by_server(module: str) -> Any:
-    """How worker processes are made: a process that has MPI and threads must not be forked. module: theirs."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([module])
-    return context
 
 
 @contextmanager

@@ -19,7 +19,8 @@ from dlio_bench.errors import BenchError, DataError, EnvironmentFailure
 from dlio_bench.harness.readers import web_shards
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Tally
-from dlio_bench.harness.readers.torch_loader import PREFETCH, explained, forked_by_server, pytorch, quiet, working
+from dlio_bench.harness.readers.torch_loader import PREFETCH, explained, pytorch, quiet, working
+from dlio_bench.worker_processes import fork_server
 
 _WORKER = "dlio_bench.harness.readers.web_samples"
 Delivered = Iterator[tuple[Ids, Bytes]]
@@ -66,7 +67,7 @@ class WebLoader:
             "shuffle_buffer": self._buffer * self._workers,
         }
         self.processes: tuple[int, ...] = ()
-        self._context = forked_by_server(_WORKER)
+        self._context = fork_server(_WORKER)
 
     def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
         """See Reader.asks: all of each shard that holds a sample of the plan."""

@@ -15,7 +15,7 @@ def main() -> int:
             signals.check()  # extension modules turn an interruption into an ImportError
         return cli.main()
     except KeyboardInterrupt:  # while it works, the command line itself catches them
-        print("dlio-bench: Interrupted.", file=sys.stderr)
+        print(f"dlio-bench: {signals.why()}.", file=sys.stderr)
         return 4  # as for every interruption
 
 

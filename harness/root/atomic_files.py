@@ -2,6 +2,8 @@
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +24,21 @@ def publish(part: Path, path: Path) -> None:
 def write_whole(path: Path, content: bytes) -> None:
     """Write a small file at once: readers see the old content, none, or all of it. OSError."""
     part = part_of(path)
-    part.write_bytes(content)
-    publish(part, path)
-    sync(path.parent)
+    with naming(path):
+        part.write_bytes(content)
+        publish(part, path)
+        sync(path.parent)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """An OSError in this block names `path`, if it names no file: that of a write to an open file does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def sync(path: Path) -> None:

@@ -53,11 +53,11 @@ def load_json(content: bytes) -> Any:
 
 
 def load_toml(content: bytes) -> dict[str, Any]:
-    """The document. ValueError as in `load_json`, but numbers may be infinite."""
+    """The document, with or without a byte order mark. ValueError as in `load_json`, but numbers may be infinite."""
     if len(content) > MOST_TOML_BYTES:
         raise ValueError(f"it has {len(content)} bytes, and at most {MOST_TOML_BYTES} are read")
     try:
-        document = tomllib.loads(content.decode())
+        document = tomllib.loads(content.decode("utf-8-sig"))
     except RecursionError:
         raise _too_deep() from None
     _require_shallow(document)

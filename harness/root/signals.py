@@ -75,11 +75,14 @@ def met() -> None:
 
 
 def why() -> str:
-    """What interrupted this process: 'Interrupted', with the signal's name if it was not Ctrl-C."""
-    number = next(iter([*_met, *_seen]), signal.SIGINT)
-    if number == signal.SIGALRM:
-        return "Interrupted by the end of this job's time"
-    return "Interrupted" if number == signal.SIGINT else f"Interrupted by {signal.Signals(number).name}"
+    """What interrupted this process: 'Interrupted by Ctrl-C', by the end of its time, or by another signal's name."""
+    known = {signal.SIGINT: "Ctrl-C", signal.SIGALRM: "the end of this job's time"}
+    return f"Interrupted by {known.get(which(), which().name)}"
+
+
+def which() -> signal.Signals:
+    """The signal that interrupted this process; SIGINT if none did."""
+    return signal.Signals(next(iter([*_met, *_seen]), signal.SIGINT))
 
 
 @contextmanager

@@ -11,7 +11,8 @@ _BYTES = {unit: 1000**power for power, unit in enumerate(_DECIMAL)} | {
 }
 _ALSO = {"KB": "kB"}  # also accepted; but Gb is a gigabit to some, and gb could be either
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
-_NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ]*)\s*")
+NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+_NUMBER = re.compile(rf"\s*({NUMBER})\s*([A-Za-zµ]*)\s*")
 _MOST = 2**63 - 1  # bytes: the largest size that a file system knows
 
 

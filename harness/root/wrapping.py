@@ -4,6 +4,8 @@ import re
 import textwrap
 
 WIDTH = 80  # columns
+FORMULA = ("=", "+", "-", "@", "\N{FULLWIDTH EQUALS SIGN}", "\N{FULLWIDTH PLUS SIGN}", "\N{FULLWIDTH HYPHEN-MINUS}",
+           "\N{FULLWIDTH COMMERCIAL AT}")  # fmt: skip
 _GLUE = "\x1f"  # stands for a blank within a line
 
 
@@ -24,6 +26,16 @@ def wrapped(
         break_on_hyphens=False,
     )
     return [line.replace(_GLUE, " ") for line in lines] or [head.rstrip()]
+
+
+def cell(text: str) -> str:
+    """The text as a cell of a CSV table, printable.
+
+    A spreadsheet takes text that begins with one of `FORMULA` for a formula, and runs it: an apostrophe comes before
+    it (OWASP, "CSV Injection").
+    """
+    shown = printable(text)
+    return f"'{shown}" if shown.lstrip().startswith(FORMULA) else shown
 
 
 def printable(line: str) -> str:

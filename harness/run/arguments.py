@@ -18,6 +18,7 @@ from dlio_bench.harness.ground.arguments import (
     tier_sizes,
     values_of,
 )
+from dlio_bench.harness.ground.outcome import add_outcome
 from dlio_bench.harness.run import training_arguments
 from dlio_bench.harness.run.asked import tracing
 from dlio_bench.harness.storage.pfs.spec import EXAMPLE, parse_spec
@@ -230,15 +231,15 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         type=tier_sizes,
         metavar="NAME=SIZE[,...]",
         help="sizes of a node's tiers in memory and on node-local storage, such as ram=10GB,disk=40GB (default: from "
-        f"--system, else ram: at most {defaults.OF_MEMORY:g} of the memory and {defaults.OF_FREE:g} of the free space "
-        f"in /dev/shm, disk: {defaults.OF_FREE:g} of the free space in --local-tier if you give it; in an "
+        f"--system, else ram: at most {defaults.OF_MEMORY:g} of the memory and {defaults.OF_FREE:g} of what is "
+        f"free of it, disk: {defaults.OF_FREE:g} of the free space in --local-tier if you give it; in an "
         "allocation the least that a node has)",
     )
     how.add_argument(
         "--emulate-pfs",
         type=parse_spec,
         metavar="SPEC",
-        help=f"read through an emulated parallel file system, such as '{EXAMPLE}'; needs FUSE",
+        help=f"read through an emulated parallel file system, such as '{EXAMPLE}'; other programs' readers need FUSE",
     )
     training_arguments.add_streams(run)
     training_arguments.add_training(run)
@@ -320,6 +321,7 @@ def _add_output(run: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--trace-steps", type=int, metavar="N", help=f"with --trace tf, trace N steps (default {tracing.STEPS})"
     )
+    add_outcome(output)
     output.add_argument("--dry-run", action="store_true", help="print what the run would do, and end")
     output.add_argument("--json", action="store_true", help="print the results as JSON")
     output.add_argument("--verbose", action="store_true", help="print everything, not one screen with the answer")
@@ -339,7 +341,7 @@ def _add_what(run: argparse.ArgumentParser) -> None:
         metavar="RESULT",
         help="repeat the run of this result.json, or of all results in a folder, on the same data, and say what "
         "differs now. Besides: only --out, --json, --dry-run, --data, --cache-dir, --local-tier, --storage, "
-        "--launcher, --limits, --verbose",
+        "--launcher, --limits, --junit, --markdown, --require, --verbose",
     )
 
 

@@ -65,13 +65,14 @@ def run(options: Options, earlier: Sequence[Result] = ()) -> int:
     earlier: results that this run repeats.
     """
     options, asked = with_limits(data.located(options))
+    options.outcome.require_files()
     progress = Progress()
     record = resuming.record_of(options, earlier)
     state = None if options.dry_run else resuming.begun_before(options, record)
     if not options.dry_run and (pairs := resuming.finished_before(options, record)):
         print(f"This run was finished before in {options.out}: nothing is measured.", file=sys.stderr)
         folder = options.out or Path()
-        judgement, status = _judged(pairs, asked, folder, progress)
+        judgement, status = _judged(pairs, asked, folder, progress, options)
         _print(pairs, folder, judgement, options)
         return status
     if state is not None:
@@ -109,7 +110,7 @@ def run(options: Options, earlier: Sequence[Result] = ()) -> int:
         work = Work(request, source, size, planned, earlier, yardstick, progress, journal)
         pairs, failure = _measured(work, place, tiers)
         progress.show("writing the report")
-        judgement, status = _judged(pairs, asked, folder, progress)
+        judgement, status = _judged(pairs, asked, folder, progress, options)
         if failure is not None:
             _print(pairs, folder, judgement, options)
             raise failure
@@ -197,14 +198,16 @@ def _flat(finished: Mapping[int, Sequence[Finished]]) -> list[Finished]:
 
 
 def _judged(
-    pairs: Sequence[Finished], asked: Limits | None, folder: Path, progress: Progress
+    pairs: Sequence[Finished], asked: Limits | None, folder: Path, progress: Progress, options: Options
 ) -> tuple[Judgement | None, int]:
-    """Judge, and write the page; the exit status too."""
+    """Judge, and write the page and what a CI job takes; the exit status too."""
     judgement = None if asked is None else judged(pairs, asked, folder)
     html.write(pairs, folder / "report.html", judgement)
     progress.done()
-    status = judge.exit_status([complete for complete, _ in pairs])
-    return judgement, status if judgement is None else judge.gravest([status, judgement.status])
+    results = [complete for complete, _ in pairs]
+    options.outcome.write(results, judgement)
+    status = judge.exit_status(results)
+    return judgement, status if judgement is None else judge.gravest([status, options.outcome.status(judgement)])
 
 
 def _saved(drafted: Draft, steps: Steps, place: resuming.Folder) -> Finished:

@@ -22,6 +22,8 @@ NAME = "judgement.json"
 def with_limits(options: Options) -> tuple[Options, Limits | None]:
     """The limits that --limits names, and the options with the trials that they ask for, unless the user gave some."""
     if options.limits is None:
+        if options.require is not None:
+            raise UsageError(f"--require {options.require} needs limits to judge by. Name their file with --limits.")
         return options, None
     asked = limited.load(options.limits)
     return replace(options, trials=options.trials or asked.settings.trials), asked

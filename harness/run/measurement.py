@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from dlio_bench import signals
-from dlio_bench.errors import BenchError
+from dlio_bench.errors import BenchError, DataError
 from dlio_bench.harness.cluster import stacks
 from dlio_bench.harness.cluster.job import MEASURED_FILE
 from dlio_bench.harness.cluster.process import LOG, launch
@@ -56,10 +57,10 @@ def measure(
     work.mkdir()
     job.save(work)
     start = plan_launch(job, work.resolve(), launcher)
-    launched_at, ready, began = time.monotonic(), 0.0, False
+    launched_at, ready, began, verifying = time.monotonic(), 0.0, False, False
 
     def heard(event: dict[str, Any]) -> None:
-        nonlocal ready, began
+        nonlocal ready, began, verifying
         if event["event"] == "ready":
             ready = time.monotonic() - launched_at
         if journal is not None:
@@ -67,10 +68,12 @@ def measure(
         if event["event"] == SAMPLE:  # by a thread, if this process is the rank
             return
         began = began or event["event"] == "trial"
+        verifying = verifying or event["event"] == "verify"
         progress.event(event)
         signals.check()
 
     failure: BaseException | None = None
+    damage: str | None = None
     retries = 0
     finished = tuple(job.readers)
     try:
@@ -79,7 +82,8 @@ def measure(
             with rank.started(job, work) as pipeline:
                 rank.measure(job, work, Solo(), heard, pipeline)
         else:
-            retries = launch(start.argv, {**os.environ, **start.env}, work, heard, log=folder / LOG)
+            env = {**os.environ, **start.env}
+            retries = launch(start.argv, env, work, heard, log=folder / LOG, one_host=start.one_host)
     except (BenchError, KeyboardInterrupt) as error:
         finished = tuple(reader for reader in job.readers if (work / f"{reader}.json").exists())
         if began and SPANS in job.trace and place is not None:
@@ -88,12 +92,11 @@ def measure(
             raise
         signals.met()
         failure = error
+        damage = str(error) if verifying and isinstance(error, DataError) else None
     measured = documents.load(work / MEASURED_FILE, JobMeasured)
     launched = Launched(Launcher(start.launcher, list(start.argv), retries), ready)
     for reader in finished:
-        reader_measured = documents.load(work / f"{reader}.json", ReaderMeasured)  # written after the arrays
-        with np.load(work / f"{reader}.npz") as arrays:
-            steps = dict(arrays)
+        reader_measured, steps = _left(work, reader, damage)
         yield build(reader, measured.job, setting, measured, launched, reader_measured, steps), steps
         if SPANS in job.trace and place is not None:
             (work / f"{reader}-{SPANS_NAME}").replace(place(reader, job) / SPANS_NAME)
@@ -104,6 +107,15 @@ def measure(
         raise failure
     stacks.keep(work, folder)
     shutil.rmtree(work)
+
+
+def _left(work: Path, reader: str, damage: str | None) -> tuple[ReaderMeasured, Steps]:
+    """What the ranks left of a reader. damage: see ReaderMeasured; of readers that are not verified."""
+    measured = documents.load(work / f"{reader}.json", ReaderMeasured)  # written after the arrays
+    if measured.verified is None:
+        measured = replace(measured, damage=damage)
+    with np.load(work / f"{reader}.npz") as arrays:
+        return measured, dict(arrays)
 
 
 def _rescue(job: Job, readers: Sequence[str], setting: Setting, work: Path, place: Callable[[str, Job], Path]) -> None:

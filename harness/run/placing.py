@@ -9,7 +9,7 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.storage.pfs import pace
-from dlio_bench.harness.storage.pfs.emulation import mounted
+from dlio_bench.harness.storage.pfs.process import emulation_of
 
 
 @contextmanager
@@ -26,5 +26,5 @@ def placed(template: Job, dataset: Dataset, tiers: tuple[str, ...]) -> Iterator[
         with pace.links(job.nodes) as (nodes, shared):
             yield replace(job, mounts=nodes, board=shared)
         return
-    with mounted(job.pfs, dataset.folder, job.nodes) as emulation:
+    with emulation_of(job.pfs, dataset, job.nodes) as emulation:
         yield replace(job, mounts=tuple(map(str, emulation.mounts)), board=str(emulation.board))

@@ -20,7 +20,10 @@ from dlio_bench.reports.formatting import listed
 from dlio_bench.reports.marks import ALTERED, INTERRUPTED
 from dlio_bench.reports.types import Result
 
-MAY_DIFFER = ("out", "json", "dry_run", "data", "cache_dir", "local_tier", "storage", "launcher", "limits", "verbose")
+MAY_DIFFER = (
+    "out", "json", "dry_run", "data", "cache_dir", "local_tier", "storage", "launcher", "limits", "junit", "markdown",
+    "require", "verbose",
+)  # fmt: skip
 
 
 def asked(origin: Path, given: Mapping[str, Any]) -> tuple[Options, list[Result]]:

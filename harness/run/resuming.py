@@ -60,7 +60,7 @@ class State(Struct, frozen=True, kw_only=True):
 
 def record_of(options: Options, earlier: Sequence[Result]) -> unfinished.Record:
     """The record of a run: every option that changes what is measured. earlier: results that it repeats."""
-    measured = replace(options, out=None, limits=None, json=False, verbose=False, dry_run=False)
+    measured = replace(options.unmeasured, dry_run=False)
     facts = to_builtins(measured, enc_hook=str) | {"repeats": [known.digest for known in earlier]}
     return unfinished.begun(json.loads(json.dumps(facts)))
 
@@ -194,10 +194,9 @@ def stopped(error: BenchError | KeyboardInterrupt, kept: Sequence[Finished], fol
         kind, why = EnvironmentFailure, f"{signals.why()}: the ranks have ended."
     if rescued := sorted(folder.glob(f"*/{UNFINISHED_NAME}")):
         why += f" What ranks did until then: dlio-bench trace {shlex.join(map(str, rescued))}."
-    if kept:
-        why += f" What is finished is kept in {folder}"
-    elif not isinstance(error, OutOfTime | JobEnded | KeyboardInterrupt):
+    if not kept and not isinstance(error, OutOfTime | JobEnded | KeyboardInterrupt):
         return kind(why) if rescued else error
-    else:
-        why += " Nothing was finished"
-    return kind(f"{why}. Go on with: {going_on(folder)}")
+    if resume := going_on(folder):
+        why += f" What is finished is kept in {folder}." if kept else " Nothing was finished."
+        why += f" Go on with: {resume}"
+    return kind(why)

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from msgspec import Struct
 
+from dlio_bench.datagen.access import KERNEL, Access
 from dlio_bench.errors import DataError, EnvironmentFailure, remedy
 from dlio_bench.harness.machine import mounts
 
@@ -53,10 +54,10 @@ class Residency(Struct, frozen=True):
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[int]:
+def _opened(path: Path, access: Access = KERNEL) -> Iterator[int]:
     """A descriptor for reading. Raises DataError for a file that is gone, EnvironmentFailure; both with the fix."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = access.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         raise _gone(path) from None
     except OSError as error:
@@ -67,11 +68,11 @@ def _opened(path: Path) -> Iterator[int]:
     try:
         yield fd
     finally:
-        os.close(fd)
+        access.close(fd)
 
 
 def _gone(path: Path) -> DataError:
-    return DataError(f"'{path}' is not there any more. Restore the file, or make the dataset anew, and run again.")
+    return DataError(f"'{path}' is not there any more. Restore it, or make it again, and repeat the command.")
 
 
 def drop(paths: Sequence[Path]) -> None:
@@ -89,15 +90,16 @@ def drop(paths: Sequence[Path]) -> None:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def fill(paths: Sequence[Path]) -> None:
-    """Read files once, so that they lie in the page cache. DataError for a file that is gone, EnvironmentFailure."""
-    buffer = bytearray(8 << 20)
+def fill(paths: Sequence[Path], access: Access = KERNEL) -> None:
+    """Read files once, so that they lie in the cache. DataError for a file that is gone, EnvironmentFailure."""
+    buffer = memoryview(bytearray(8 << 20))
     for path in paths:
-        with _opened(path) as fd:
+        with _opened(path, access) as fd:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
             try:
-                while os.readv(fd, [buffer]):
-                    pass
+                done = 0
+                while count := access.read(fd, [buffer], done):
+                    done += count
             except OSError as error:
                 raise EnvironmentFailure(f"'{path}' cannot be read: {error.strerror}. {remedy(error)}.") from error
 
@@ -172,7 +174,7 @@ def _resident_bytes(fd: int, size: int, path: Path) -> int:
 def _unseen(path: Path, what: str) -> EnvironmentFailure:
     reason = os.strerror(ctypes.get_errno())
     return EnvironmentFailure(
-        f"'{path}' cannot be {what} ({reason}), so whether it is cached cannot be known. Keep the dataset on a file "
+        f"'{path}' cannot be {what} ({reason}), so whether it is cached cannot be known. Keep it on a file "
         "system whose files can be mapped, such as ext4, xfs or Lustre, or measure without asking for a cold cache."
     )
 

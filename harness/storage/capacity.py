@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
-from dlio_bench.free_space import SHARED_MEMORY, free_bytes
+from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.ground.defaults import OF_FREE, OF_MEMORY
+from dlio_bench.harness.machine.memory import available_bytes
 
 
 def default_ram(memory: int, nodes: int) -> int:
     """Bytes of the RAM tier of a node with `memory` bytes, one of `nodes` on this machine."""
-    return int(min(OF_MEMORY * memory, OF_FREE * (free_bytes(SHARED_MEMORY) or 0) / nodes))
+    return int(min(OF_MEMORY * memory, OF_FREE * available_bytes() / nodes))
 
 
 def default_disk(folder: Path, nodes: int) -> int:

@@ -74,7 +74,8 @@ class ExtentReader:
         self._visits = 0  # samples that were read from files of one
         self._expected = False  # somebody has said what will be read
         self._preparing = threading.Lock()
-        self._files = OpenFiles(self._stored.path, OPEN_VISITS if self._of_one else OPEN_FILES, self._stored.flags)
+        keep = OPEN_VISITS if self._of_one else OPEN_FILES
+        self._files = OpenFiles(self._stored.path, keep, self._stored.flags, dataset.access)
         self._uncached: DirectReads | ObjectReads | None = None  # what brings bytes that no page cache has
         if dataset.store is not None:
             self._uncached = ObjectReads(dataset)
@@ -181,7 +182,7 @@ class ExtentReader:
         handles: dict[int, int] = {}
         held: list[OpenFile] = []  # ours while we read: the names keep them open
         at = local = 0
-        staged, preadv, clock, track = self._staged, os.preadv, time.perf_counter, recorder.here()
+        staged, preadv, clock, track = self._staged, self._stored.access.read, time.perf_counter, recorder.here()
         add, begun = None if track is None else track.add, 0.0
         for key, file, offset, size, count in rows:
             handle = handles.get(key)
@@ -291,7 +292,9 @@ class ExtentReader:
         try:
             self._application.apply(sample, parts, out)
         except DataError as error:
-            raise DataError(f"{self._stored.name(file)}, sample {sample}: {error} {DAMAGED}") from error
+            raise DataError(
+                f"{self._stored.name(file)}, sample {sample}: {error} {self._application.remedy}"
+            ) from error
         self._decoded(started, file, len(out), cost)
 
     def _compare(self, file: int, sample: int, found: list[int], expected: list[int]) -> None:

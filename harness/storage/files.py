@@ -11,6 +11,7 @@ from weakref import WeakSet
 
 from dlio_bench import recorder
 from dlio_bench.components import CODE
+from dlio_bench.datagen.access import KERNEL, Access
 from dlio_bench.datagen.dataset import DAMAGED
 from dlio_bench.datagen.formats.container import Opened
 from dlio_bench.errors import DataError, EnvironmentFailure, remedy
@@ -23,9 +24,11 @@ LIBRARY_FILES = 16  # open at a time
 class OpenFile:
     """One file, opened by the first thread that asks for its descriptor. Dropping the last reference closes it."""
 
-    def __init__(self, path: Path, file: int = NOWHERE, *, jumps: bool = False, flags: int = 0) -> None:
+    def __init__(
+        self, path: Path, file: int = NOWHERE, *, jumps: bool = False, flags: int = 0, access: Access = KERNEL
+    ) -> None:
         """file: its number in the dataset. flags: of open(2), besides those of a file that is only read."""
-        self._path, self._file, self._jumps, self._flags = path, file, jumps, flags
+        self._path, self._file, self._jumps, self._flags, self._access = path, file, jumps, flags, access
         self._lock = threading.Lock()
         self._handle = -1
 
@@ -34,7 +37,7 @@ class OpenFile:
         if self._handle < 0:
             with self._lock:
                 if self._handle < 0:
-                    self._handle = _open(self._path, self._file, self._flags, jumps=self._jumps)
+                    self._handle = _open(self._access, self._path, self._file, self._flags, jumps=self._jumps)
         return self._handle
 
     def close(self) -> None:
@@ -42,7 +45,7 @@ class OpenFile:
         handle, self._handle = self._handle, -1
         if handle >= 0:
             started = time.perf_counter()
-            os.close(handle)
+            self._access.close(handle)
             _note(CLOSE, started, self._file)
 
     def __del__(self) -> None:
@@ -56,9 +59,15 @@ class OpenFiles:
     for a file's number, besides those of a file that is only read.
     """
 
-    def __init__(self, path: Callable[[int], Path], keep: int, flags: Callable[[int], int] | None = None) -> None:
+    def __init__(
+        self,
+        path: Callable[[int], Path],
+        keep: int,
+        flags: Callable[[int], int] | None = None,
+        access: Access = KERNEL,
+    ) -> None:
         self.jumps = False
-        self._path, self._keep, self._flags = path, keep, flags
+        self._path, self._keep, self._flags, self._access = path, keep, flags, access
         self._lock = threading.Lock()
         self._files: OrderedDict[int, OpenFile] = OrderedDict()
         self._alive: WeakSet[OpenFile] = WeakSet()  # forgotten ones too, which the traceback of an error may hold
@@ -70,7 +79,8 @@ class OpenFiles:
             if opened is not None:
                 self._files.move_to_end(key)
                 return opened
-            opened = OpenFile(self._path(file), file, jumps=self.jumps, flags=self._flags(file) if self._flags else 0)
+            flags = self._flags(file) if self._flags else 0
+            opened = OpenFile(self._path(file), file, jumps=self.jumps, flags=flags, access=self._access)
             self._files[key] = opened
             self._alive.add(opened)
             forgotten = self._files.popitem(last=False)[1] if len(self._files) > self._keep else None
@@ -84,10 +94,10 @@ class OpenFiles:
             file.close()
 
 
-def _open(path: Path, file: int, flags: int, *, jumps: bool) -> int:
+def _open(access: Access, path: Path, file: int, flags: int, *, jumps: bool) -> int:
     started = time.perf_counter()
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
+        handle = access.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
     except FileNotFoundError as error:
         raise DataError(f"{path} is missing from its dataset. {DAMAGED}") from error
     except OSError as error:

@@ -1,6 +1,5 @@
 """The files that hold a dataset, or copies of them: where they lie, their names for people, and how they are read."""
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ class StoredFiles:
     """
 
     def __init__(self, dataset: Dataset, staged: Mapping[int, Path], direct_flags: int) -> None:
-        self._dataset, self._direct_flags = dataset, direct_flags
+        self._dataset, self._direct_flags, self.access = dataset, direct_flags, dataset.access
         self.staged = staged
 
     def path(self, file: int) -> Path:
@@ -40,7 +39,7 @@ class StoredFiles:
         """One call of the kernel's: bytes that it read, which may be fewer. EnvironmentFailure."""
         track, started = recorder.here(), time.perf_counter()
         try:
-            count = os.preadv(handle, into, offset)
+            count = self.access.read(handle, into, offset)
         except OSError as error:
             raise self.unread(file, offset, error) from error
         if track is not None:

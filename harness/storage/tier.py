@@ -164,9 +164,9 @@ def _reading(
 
         yield request
         return
-    path, started = dataset.path(file), time.perf_counter()
+    path, access, started = dataset.path(file), dataset.access, time.perf_counter()
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | (0 if alignment is None else os.O_DIRECT))
+        handle = access.open(path, os.O_RDONLY | os.O_CLOEXEC | (0 if alignment is None else os.O_DIRECT))
     except FileNotFoundError as error:
         raise DataError(f"{path} is missing from its dataset. {DAMAGED}") from error
     except OSError as error:
@@ -178,7 +178,7 @@ def _reading(
 
     def read(buffer: memoryview, offset: int) -> int:
         try:
-            count = os.preadv(handle, [buffer], offset)
+            count = access.read(handle, [buffer], offset)
         except OSError as error:
             raise _unreadable(path, error) from error
         cost.bytes_requested += count
@@ -187,7 +187,7 @@ def _reading(
     try:
         yield read
     finally:
-        os.close(handle)
+        access.close(handle)
 
 
 def write(handle: int, held: Hold, content: memoryview, offset: int, size: int) -> None:

@@ -1,35 +1,42 @@
 """Tiers that keep samples: one file each for RAM and node-local storage, shared by the ranks of a node.
 
-The files have names only until all ranks of the node have opened them. From then on the kernel frees them with the last
-handle, even if ranks are killed. Their blocks are allocated when they are made: otherwise a full file system or first
-touches of memory would fall into the timed part.
+The files have no names: the first rank of the node makes them, and sends the others handles. So the kernel frees them
+with the last handle, even if ranks are killed. Their blocks are allocated when they are made: otherwise a full file
+system or first touches of memory would fall into the timed part.
 """
 
+import errno
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from msgspec import Struct
 
 from dlio_bench.atomic_files import read_at, write_at
 from dlio_bench.errors import EnvironmentFailure, remedy
-from dlio_bench.free_space import SHARED_MEMORY, free_bytes
+from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster.environment import host_name
+from dlio_bench.harness.cluster.inbox import Inbox, Where, send
+from dlio_bench.harness.machine.memory import available_bytes
 from dlio_bench.units import format_bytes
 
-FLAGS = "flags"
+MEMORY_NAME = "dlio-bench-tier"  # of a tier in memory, in /proc/PID/fd
+
+Place = Path | None  # the folder of a tier; None: memory
 
 
 class TierFiles(Struct, frozen=True):
     """A node's tiers, open: a handle each (-1 for one of no bytes), and a byte of shared memory for each sample.
 
-    folders: where the tiers lie, for messages; their files have no names any more.
+    places: where the tiers lie, for messages.
     """
 
     handles: tuple[int, ...]
     flags: mmap.mmap
-    folders: tuple[Path, ...]
+    places: tuple[Place, ...]
 
     def read(self, tier: int, offset: int, out: memoryview) -> None:
         """Fill `out` from a tier. EnvironmentFailure naming its folder."""
@@ -47,7 +54,7 @@ class TierFiles(Struct, frozen=True):
 
     def _broken(self, tier: int, verb: str, error: OSError) -> EnvironmentFailure:
         return EnvironmentFailure(
-            f"The tier in {self.folders[tier].parent} on {host_name()} cannot be {verb}: {error.strerror}. "
+            f"The tier in {_name(self.places[tier])} on {host_name()} cannot be {verb}: {error.strerror}. "
             f"{remedy(error)}; or leave the tier out with --tiers."
         )
 
@@ -59,53 +66,100 @@ class TierFiles(Struct, frozen=True):
         self.flags.close()
 
 
-def make(folders: Sequence[Path], sizes: Sequence[int], samples: int, *, reserve: bool = True) -> None:
-    """Make the files of a node: a tier of sizes[i] bytes in folders[i], and the flags beside the first.
+def make(places: Sequence[Place], sizes: Sequence[int], samples: int, *, reserve: bool = True) -> list[int]:
+    """Handles of a node's files: a tier of sizes[i] bytes in places[i] each, if that is not 0, and last the flags.
 
     reserve: allocate their blocks now; else on the first write, which is not expected.
     EnvironmentFailure, with figures, where there is no room.
     """
-    _allocate(folders[0] / FLAGS, max(1, samples))
-    for number, (folder, size) in enumerate(zip(folders, sizes, strict=True)):
-        if size:
-            _allocate(folder / str(number), size, reserve=reserve)
-
-
-def attach(folders: Sequence[Path], sizes: Sequence[int]) -> TierFiles:
-    """Open what `make` has made; after that its files need no names. EnvironmentFailure."""
+    wanted = [(place, size, reserve) for place, size in zip(places, sizes, strict=True) if size]
     handles: list[int] = []
     try:
-        for number, (folder, size) in enumerate(zip(folders, sizes, strict=True)):
-            handles.append(os.open(folder / str(number), os.O_RDWR | os.O_CLOEXEC) if size else -1)
-        flags = os.open(folders[0] / FLAGS, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            return TierFiles(tuple(handles), mmap.mmap(flags, 0), tuple(folders))
-        finally:
-            os.close(flags)
-    except OSError as error:
-        for handle in handles:
-            if handle >= 0:
-                os.close(handle)
-        raise EnvironmentFailure(
-            f"A tier in {folders[0]} on {host_name()} cannot be opened: {error.strerror}. All ranks of a node must see "
-            f"the same {SHARED_MEMORY} and the same --local-tier."
-        ) from error
+        for place, size, now in (*wanted, (None, max(1, samples), True)):
+            handles.append(_file(place, size, reserve=now))
+    except BaseException:
+        close(handles)
+        raise
+    return handles
 
 
-def _allocate(path: Path, size: int, *, reserve: bool = True) -> None:
+def share(handles: Sequence[int], others: Sequence[Where]) -> None:
+    """Send what was made to the other ranks of the node. EnvironmentFailure."""
+    with _sharing():
+        for other in others:
+            send(handles, other)
+
+
+def take(inbox: Inbox, sizes: Sequence[int]) -> list[int]:
+    """The handles that the first rank of the node has shared. EnvironmentFailure."""
+    with _sharing():
+        return inbox.take(sum(map(bool, sizes)) + 1)
+
+
+def opened(handles: Sequence[int], places: Sequence[Place], sizes: Sequence[int]) -> TierFiles:
+    """The tiers of these handles, which are theirs from now on."""
+    *of_tiers, flags = handles
+    waiting = iter(of_tiers)
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            if reserve:
-                os.posix_fallocate(handle, 0, size)
-            else:
-                os.ftruncate(handle, size)
-        finally:
-            os.close(handle)
+        return TierFiles(tuple(next(waiting) if size else -1 for size in sizes), mmap.mmap(flags, 0), tuple(places))
+    finally:
+        os.close(flags)
+
+
+def close(handles: Sequence[int]) -> None:
+    """Give up files that are not `opened`."""
+    for handle in handles:
+        os.close(handle)
+
+
+@contextmanager
+def _sharing() -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
-        free = free_bytes(path.parent) or 0
         raise EnvironmentFailure(
-            f"A tier of {format_bytes(size)} cannot be made in {path.parent.parent} on {host_name()}: "
-            f"{error.strerror} ({format_bytes(free)} are free). Ask for smaller --tiers, or "
-            "free space there."
+            f"The ranks of a node cannot share a tier on {host_name()}: {error.strerror}. Start them in one "
+            "container, or in containers with the network of the host. Or use --reader double-buffer, which keeps "
+            "nothing."
         ) from error
+
+
+def _file(place: Place, size: int, *, reserve: bool) -> int:
+    """The handle of a new file of `size` bytes."""
+    free = available_bytes() if place is None else free_bytes(place) or 0
+    if place is None and reserve and size > free:  # the kernel would kill a process instead of refusing
+        raise _no_room(place, size, free, os.strerror(errno.ENOMEM))
+    handle = _opened(place)
+    try:
+        if reserve:
+            os.posix_fallocate(handle, 0, size)
+        else:
+            os.ftruncate(handle, size)
+    except OSError as error:
+        os.close(handle)
+        raise _no_room(place, size, free, error.strerror) from error
+    return handle
+
+
+def _no_room(place: Place, size: int, free: int, reason: str | None) -> EnvironmentFailure:
+    return EnvironmentFailure(
+        f"A tier of {format_bytes(size)} cannot be made in {_name(place)} on {host_name()}: {reason} "
+        f"({format_bytes(free)} are free). Ask for smaller --tiers, or free some there."
+    )
+
+
+def _opened(place: Place) -> int:
+    try:
+        if place is None:
+            return os.memfd_create(MEMORY_NAME)
+        with TemporaryFile(dir=place, buffering=0) as file:
+            return os.dup(file.fileno())
+    except OSError as error:
+        raise EnvironmentFailure(
+            f"A tier cannot be made in {_name(place)} on {host_name()}: {error.strerror}. {remedy(error)}; or leave "
+            "the tier out with --tiers."
+        ) from error
+
+
+def _name(place: Place) -> str:
+    return "memory" if place is None else str(place)

@@ -109,9 +109,9 @@ def test_a_folder_that_hosts_share_is_passed_by_unless_the_user_named_it(
 
 def test_a_node_without_room_for_samples_says_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     job = replace(JOB, readers={"prefetch": find("prefetch")})
-    monkeypatch.setattr("dlio_bench.harness.run.asked.tiers.free_bytes", lambda _: 4096)
+    monkeypatch.setattr("dlio_bench.harness.run.asked.tiers.available_bytes", lambda: 4096)
     with pytest.raises(
-        EnvironmentFailure, match=r"prefetch keeps .* /dev/shm has .* free\. .*--local-tier DIR"
+        EnvironmentFailure, match=r"prefetch keeps .* 4.1 kB of its memory are free\. .*--local-tier DIR"
     ) as told:
         node._require_tier(job, NodeRoom(memory_bytes=100, ram_tier_bytes=0))
     assert "--tiers ram" not in str(told.value)

@@ -19,11 +19,13 @@ from dlio_bench.harness.storage.pfs.emulation import FOLDER, available, emulated
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 from tests import mounts
 from tests.mounts import FREE, mounts_below, running
+from tests.needs import needs
 from tests.processes import PATIENCE, alive, gone, until
 
 source = mounts.source  # a fixture belongs to the module that has its name
 
 
+@needs("fuse")
 def test_nothing_is_left(source: Path, tmp_path: Path) -> None:
     work = tmp_path / "work"
     with running(FREE, source, 3, work) as (emulation, board):
@@ -36,6 +38,7 @@ def test_nothing_is_left(source: Path, tmp_path: Path) -> None:
         Board.open(emulation.board)
 
 
+@needs("fuse")
 def test_an_error_inside_leaves_nothing_and_a_given_folder_stays(source: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
 
@@ -49,6 +52,7 @@ def test_an_error_inside_leaves_nothing_and_a_given_folder_stays(source: Path, t
     assert not mounts_below(tmp_path)
 
 
+@needs("fuse")
 def test_requests_that_would_wait_for_long_hold_nothing_up(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,6 +80,7 @@ def seen(path: Path) -> bool:
         return False
 
 
+@needs("fuse")
 def test_a_killed_daemon_leaves_no_mount(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Now and then fusermount3 does not take the mount away; it then serves nothing, and goes at the end."""
     monkeypatch.setattr(board_module, "_PATIENCE", 0.1)
@@ -90,6 +95,7 @@ def test_a_killed_daemon_leaves_no_mount(source: Path, tmp_path: Path, monkeypat
     assert not work.exists()
 
 
+@needs("fuse")
 def test_what_fails_after_a_daemon_has_died_is_told_as_that(source: Path, tmp_path: Path) -> None:
     """The kernel takes the mount away, and what was below it looks like a file that is missing."""
 
@@ -115,6 +121,7 @@ with emulated(PfsSpec(None), pathlib.Path(sys.argv[1]), 2, pathlib.Path(sys.argv
 """
 
 
+@needs("fuse")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_stopped_parent_leaves_no_mount(source: Path, tmp_path: Path, number: signal.Signals) -> None:
     work = tmp_path / "work"
@@ -143,6 +150,7 @@ with temp_folder("left-", pathlib.Path(sys.argv[2])) as work:
 """
 
 
+@needs("fuse")
 def test_mounts_and_folder_of_a_run_killed_with_all_its_daemons_are_swept(source: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-P", "-c", HOLDER, str(source), str(tmp_path)]
     parent = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -167,6 +175,7 @@ def test_mounts_and_folder_of_a_run_killed_with_all_its_daemons_are_swept(source
             subprocess.run(["fusermount3", "-u", "-z", point], check=True)
 
 
+@needs("fuse")
 def test_a_calibration_that_has_run_for_long_keeps_its_mounts(tmp_path: Path) -> None:
     """Another command that starts sweeps up what dead ones left, and this one is alive."""
     (tmp_path / "pfs").mkdir()
@@ -197,6 +206,7 @@ def serves(process: Path, work: str) -> bool:
     return "fusermount3" in command and work in command
 
 
+@needs("fuse")
 def test_a_daemon_that_cannot_start_is_told_with_its_words(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,6 +216,7 @@ def test_a_daemon_that_cannot_start_is_told_with_its_words(
     assert not list(tmp_path.iterdir())
 
 
+@needs("fuse")
 def test_what_is_missing_is_told_with_the_fix(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert available() is None
     with pytest.raises(EnvironmentFailure, match="is not a folder"):

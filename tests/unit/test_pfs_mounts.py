@@ -23,10 +23,12 @@ from dlio_bench.harness.storage.pfs.board import READY, Board
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 from tests import mounts
 from tests.mounts import BIG, FREE, MIB, opened, read, running
+from tests.needs import needs
 
 source = mounts.source  # a fixture belongs to the module that has its name
 
 
+@needs("fuse")
 def test_every_file_is_the_sources(source: Path, tmp_path: Path) -> None:
     with running(FREE, source, 1, tmp_path / "work") as (emulation, board):
         (mount,) = emulation.mounts
@@ -43,6 +45,7 @@ def test_every_file_is_the_sources(source: Path, tmp_path: Path) -> None:
         assert (found.pfs_bytes, found.cache_bytes, found.opens) == (total, 0, len(files))
 
 
+@needs("fuse")
 def test_ranges_are_counted_to_the_byte(source: Path, tmp_path: Path) -> None:
     whole = (source / "big").read_bytes()
     with running(PfsSpec(None, cache_bytes=0), source, 1, tmp_path / "work") as (emulation, board):
@@ -54,6 +57,7 @@ def test_ranges_are_counted_to_the_byte(source: Path, tmp_path: Path) -> None:
         assert board.counters(0) == (sum(len(whole[at : at + size]) for at, size in asked), 0, 1, 8)
 
 
+@needs("fuse")
 def test_a_read_into_unaligned_memory_costs_no_further_request(source: Path, tmp_path: Path) -> None:
     with running(FREE, source, 1, tmp_path / "work") as (emulation, board):
         with opened(emulation.mounts[0] / "big") as fd, mmap.mmap(-1, 4 * MIB) as buffer:
@@ -61,6 +65,7 @@ def test_a_read_into_unaligned_memory_costs_no_further_request(source: Path, tmp
         assert board.counters(0) == (3 * MIB, 0, 1, 3)
 
 
+@needs("fuse")
 def test_the_client_cache_hits_evicts_and_drops(source: Path, tmp_path: Path) -> None:
     with running(PfsSpec(None, cache_bytes=3 * MIB), source, 1, tmp_path / "work") as (emulation, board):  # noqa: SIM117 - as above
         with opened(emulation.mounts[0] / "big") as fd:
@@ -81,6 +86,7 @@ def test_the_client_cache_hits_evicts_and_drops(source: Path, tmp_path: Path) ->
             assert delivered(0, MIB) == (MIB, 0)
 
 
+@needs("fuse")
 def test_nodes_have_caches_of_their_own(source: Path, tmp_path: Path) -> None:
     with running(PfsSpec(1e9, cache_bytes=10 * MIB), source, 2, tmp_path / "work") as (emulation, board):
         for node, mount in enumerate(emulation.mounts):
@@ -96,6 +102,7 @@ def test_nodes_have_caches_of_their_own(source: Path, tmp_path: Path) -> None:
             board.counters(2)
 
 
+@needs("fuse")
 def test_many_threads_at_once(source: Path, tmp_path: Path) -> None:
     whole = (source / "big").read_bytes()
     draw = random.Random(3)
@@ -113,6 +120,7 @@ def test_many_threads_at_once(source: Path, tmp_path: Path) -> None:
         assert found.cache_bytes
 
 
+@needs("fuse")
 def test_h5py_reads_through_it(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
@@ -128,6 +136,7 @@ def test_h5py_reads_through_it(tmp_path: Path) -> None:
         assert board.counters(0).opens == 1
 
 
+@needs("fuse")
 def test_files_are_mapped_privately_only(source: Path, tmp_path: Path) -> None:
     with running(FREE, source, 1, tmp_path / "work") as (emulation, _), opened(emulation.mounts[0] / "big") as fd:
         with mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ) as mapped:
@@ -136,6 +145,7 @@ def test_files_are_mapped_privately_only(source: Path, tmp_path: Path) -> None:
             mmap.mmap(fd, 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
 
 
+@needs("fuse")
 def test_the_sources_errors_come_through(source: Path, tmp_path: Path) -> None:
     # the source is an emulated file system itself, whose daemon ends while a file is open
     with running(FREE, source, 1, tmp_path / "under") as (under, under_board):  # noqa: SIM117 - one needs the other
@@ -153,6 +163,7 @@ def test_the_sources_errors_come_through(source: Path, tmp_path: Path) -> None:
             assert board.counters(0) == (5, 0, 1, 1)
 
 
+@needs("fuse")
 def test_nothing_can_be_written(source: Path, tmp_path: Path) -> None:
     with running(FREE, source, 1, tmp_path / "work") as (emulation, _):
         mount = emulation.mounts[0]
@@ -187,6 +198,7 @@ def test_a_daemon_is_light_and_one_file_knows_mfusepy() -> None:
     assert [path.name for path in room.rglob("*.py") if "import mfusepy" in path.read_text()] == ["passthrough.py"]
 
 
+@needs("fuse")
 def test_what_one_node_writes_another_reads_at_once_and_both_are_counted(tmp_path: Path) -> None:
     shared, content = tmp_path / "shared", os.urandom(BIG)
     shared.mkdir()

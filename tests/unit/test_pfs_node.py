@@ -83,11 +83,11 @@ def test_it_delivers_the_files_bytes_to_its_end(case: Case) -> None:
     node = case.node(bandwidth=None)
     file, out = case.open(node), bytearray(MIB)
     whole = case.path.read_bytes()
-    assert node.read(file, 77, memoryview(out)[:1000], 1) == 1000
+    assert node.read(file, 77, [memoryview(out)[:1000]], 1) == 1000
     assert out[:1000] == whole[77:1077]
-    assert node.read(file, SIZE - 10, memoryview(out), 1) == 10
+    assert node.read(file, SIZE - 10, [memoryview(out)], 1) == 10
     assert out[:10] == whole[-10:]
-    assert [node.read(file, at, memoryview(out), 1) for at in (SIZE, SIZE + 5)] == [0, 0]
+    assert [node.read(file, at, [memoryview(out)], 1) for at in (SIZE, SIZE + 5)] == [0, 0]
     assert list(case.rows[0][:4]) == [1010, 0, 1, 2]
     assert case.clock.now == START
 
@@ -98,8 +98,8 @@ def test_bandwidth_and_latency_add_up(case: Case) -> None:
     assert case.spent(lambda: case.open(node)) == pytest.approx(0.25)
     file = case.open(node)
     for at in (0, MIB, 2 * MIB):
-        assert case.spent(lambda at=at: node.read(file, at, out, 1)) == pytest.approx(0.013)
-    assert case.spent(lambda: node.read(file, 0, out[:1], 1)) == pytest.approx(0.003, abs=1e-6)
+        assert case.spent(lambda at=at: node.read(file, at, [out], 1)) == pytest.approx(0.013)
+    assert case.spent(lambda: node.read(file, 0, [out[:1]], 1)) == pytest.approx(0.003, abs=1e-6)
 
 
 def test_a_failed_open_takes_its_time_and_counts_nothing(case: Case) -> None:
@@ -117,9 +117,9 @@ def test_latency_occupies_no_bandwidth(case: Case) -> None:
     # two threads at once: both wait for latency together, and for the link one after the other
     node = case.node(request_seconds=1.0)
     file, out = case.open(node), memoryview(bytearray(MIB))
-    assert case.spent(lambda: node.read(file, 0, out, 1)) == pytest.approx(1.01)
+    assert case.spent(lambda: node.read(file, 0, [out], 1)) == pytest.approx(1.01)
     case.clock.now = START
-    assert case.spent(lambda: node.read(file, 0, out, 2)) == pytest.approx(1.02)
+    assert case.spent(lambda: node.read(file, 0, [out], 2)) == pytest.approx(1.02)
 
 
 def test_nodes_share_the_bandwidth_and_not_their_caches(case: Case) -> None:
@@ -128,16 +128,16 @@ def test_nodes_share_the_bandwidth_and_not_their_caches(case: Case) -> None:
     for expected, node in zip((0.01, 0.02), nodes, strict=True):
         case.clock.now = START
         file = case.open(node)
-        assert case.spent(lambda node=node, file=file: node.read(file, 0, out, 1)) == pytest.approx(expected)
+        assert case.spent(lambda node=node, file=file: node.read(file, 0, [out], 1)) == pytest.approx(expected)
     assert [list(row[:2]) for row in case.rows] == [[MIB, 0], [MIB, 0]]
 
 
 def test_a_node_is_no_faster_than_its_own_link(case: Case) -> None:
     node = case.node(per_node=RATE / 2)
     file, out = case.open(node), memoryview(bytearray(MIB))
-    assert case.spent(lambda: node.read(file, 0, out, 1)) == pytest.approx(0.02)
+    assert case.spent(lambda: node.read(file, 0, [out], 1)) == pytest.approx(0.02)
     case.clock.now = START  # another thread at the same time waits for the node's link
-    assert case.spent(lambda: node.read(file, 0, out, 2)) == pytest.approx(0.04)
+    assert case.spent(lambda: node.read(file, 0, [out], 2)) == pytest.approx(0.04)
 
 
 def test_a_node_that_waits_for_its_own_link_holds_no_shared_one(case: Case) -> None:
@@ -151,28 +151,28 @@ def test_a_node_that_waits_for_its_own_link_holds_no_shared_one(case: Case) -> N
             asked.set()
             later, case.clock.now = case.clock.now, START
             quick = case.open(fast)
-            took.append(case.spent(lambda: fast.read(quick, 0, out, 1)))
+            took.append(case.spent(lambda: fast.read(quick, 0, [out], 1)))
             case.clock.now = later
         case.clock.now += seconds
 
     took: list[float] = []
-    slow.read(file, 0, out, 1)
+    slow.read(file, 0, [out], 1)
     case.clock.now = START
     slow._sleep = sleep
-    slow.read(file, 0, out, 2)
+    slow.read(file, 0, [out], 2)
     assert took == pytest.approx([0.02])  # behind the slow node's first request, not behind its second
 
 
 def test_cached_bytes_come_at_the_caches_rate(case: Case) -> None:
     node = case.node(cache_bytes=SIZE, cache_bandwidth=RATE * 10, request_seconds=0.5)
     file, out = case.open(node), memoryview(bytearray(MIB))
-    assert case.spent(lambda: node.read(file, 0, out, 1)) == pytest.approx(0.51)
-    assert case.spent(lambda: node.read(file, 0, out, 1)) == pytest.approx(0.001)
+    assert case.spent(lambda: node.read(file, 0, [out], 1)) == pytest.approx(0.51)
+    assert case.spent(lambda: node.read(file, 0, [out], 1)) == pytest.approx(0.001)
     assert [case.rows[0][slot] for slot in (PFS_BYTES, CACHE_BYTES, REQUESTS)] == [MIB, MIB, 1]
     case.rows[0][DROP_ASKED] = 7
     node.drop_if_asked()
     assert case.rows[0][DROP_DONE] == 7
-    assert case.spent(lambda: node.read(file, 0, out, 1)) == pytest.approx(0.51)
+    assert case.spent(lambda: node.read(file, 0, [out], 1)) == pytest.approx(0.51)
 
 
 def test_a_read_that_the_kernel_cut_is_charged_as_one(case: Case) -> None:
@@ -180,11 +180,11 @@ def test_a_read_that_the_kernel_cut_is_charged_as_one(case: Case) -> None:
     file, out = case.open(node), memoryview(bytearray(MIB))
     # 2 MiB into memory that begins 16 bytes after a page: the kernel asks for all but 16 bytes of the first MiB
     for at, end in ((0, MIB - 16), (MIB - 16, 2 * MIB - 16), (2 * MIB - 16, 2 * MIB)):
-        node.read(file, at, out[: end - at], 1)
+        node.read(file, at, [out[: end - at]], 1)
     assert case.rows[0][REQUESTS] == 2
     # small reads one behind the other are requests of their own
     for at in range(3):
-        node.read(file, at * 4096, out[:4096], 1)
+        node.read(file, at * 4096, [out[:4096]], 1)
     assert case.rows[0][REQUESTS] == 5
 
 
@@ -192,7 +192,7 @@ def test_what_a_wake_up_was_late_is_given_back(case: Case) -> None:
     node = case.node()
     file, out = case.open(node), memoryview(bytearray(MIB))
     case.clock.late = 0.002
-    took = case.spent(lambda: [node.read(file, at, out[: MIB // 2], 1) for at in range(0, SIZE, MIB // 2)])
+    took = case.spent(lambda: [node.read(file, at, [out[: MIB // 2]], 1) for at in range(0, SIZE, MIB // 2)])
     assert took == pytest.approx(0.04 + 0.002)  # only the last is still owed
 
 
@@ -202,7 +202,7 @@ def test_the_readers_own_time_is_not_given_back(case: Case) -> None:
 
     def read_and_think() -> None:
         for at in range(0, SIZE, MIB // 2):
-            node.read(file, at, out[: MIB // 2], 1)
+            node.read(file, at, [out[: MIB // 2]], 1)
             case.clock.now += 0.004
 
     assert case.spent(read_and_think) == pytest.approx(8 * (0.005 + 0.004) - 7 * TRANSPORT, abs=1e-9)
@@ -214,7 +214,7 @@ def test_an_error_of_the_source_is_raised_and_nothing_counted(case: Case) -> Non
     fd = os.open("/proc/self/mem", os.O_RDONLY)  # nothing is mapped at 0: reading there is an input/output error
     case.fds.append(fd)
     with pytest.raises(OSError, match="Input/output error"):
-        node.read(OpenFile(fd, (0, 0, 0), SIZE), 0, memoryview(bytearray(100)), 1)
+        node.read(OpenFile(fd, (0, 0, 0), SIZE), 0, [memoryview(bytearray(100))], 1)
     assert list(case.rows[0][:4]) == [0, 0, 0, 0]
 
 
@@ -228,7 +228,7 @@ def test_writes_share_the_links_with_reads_and_are_counted(case: Case) -> None:
     file = reader.open(str(case.path), 2, grows=True)
     case.fds.append(file.fd)
     out = memoryview(bytearray(MIB))
-    assert case.spent(lambda: reader.read(file, SIZE, out, 2)) == pytest.approx(0.03)
+    assert case.spent(lambda: reader.read(file, SIZE, [out], 2)) == pytest.approx(0.03)
     assert out == content[:MIB]  # the file has grown
     assert case.rows[0][WRITTEN_BYTES] == 2 * MIB
     assert case.rows[0][REQUESTS] == 2

@@ -3,16 +3,15 @@
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dlio_bench import free_space
 from dlio_bench.batches import Batch, Ids
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError, UsageError
 from dlio_bench.harness.cluster.comm import together
+from dlio_bench.harness.cluster.inbox import Inbox
 from dlio_bench.harness.cluster.peers import Peers, Serving
 from dlio_bench.harness.plan.placement.rule import Placement
 from dlio_bench.harness.readers.placed.backends import Backends, Locations
@@ -26,7 +25,7 @@ from dlio_bench.harness.readers.placed.tiered_extents import TieredExtents
 from dlio_bench.harness.readers.placed.tiers import RAM, Tiers
 from dlio_bench.harness.readers.sample_view import SampleView, stored_by_epoch
 from dlio_bench.harness.readers.session import Plan, Planned, Reader, Tally
-from dlio_bench.harness.storage import cache, tier, tier_files
+from dlio_bench.harness.storage import cache, tier_files
 from dlio_bench.harness.storage.extents import ExtentReader
 
 if TYPE_CHECKING:
@@ -197,32 +196,30 @@ class Placed:
         return Sequences(of, context.comm.size, context.ranks_per_node, epochs)
 
     def _tier_files(self, layout: Layout, *, reserve: bool) -> tier_files.TierFiles:
-        """The node's tiers: its first rank makes them, all open them, and then they have no names any more."""
-        context, sizes = self._context, layout.bytes
-        places = [free_space.SHARED_MEMORY if name == RAM else context.tier for name in self._tiers.names]
-        first = context.comm.rank % context.ranks_per_node == 0
-        opened: list[tier_files.TierFiles] = []
-        with ExitStack() as names:
+        """The node's tiers: its first rank makes them, and shares them with the others."""
+        context, comm, sizes = self._context, self._context.comm, layout.bytes
+        places = [None if name == RAM else context.tier for name in self._tiers.names]
+        first = context.node * context.ranks_per_node
+        handles: list[int] = []
+        with Inbox() as inbox:
+            others = comm.allgather(inbox.where)[first + 1 : first + context.ranks_per_node]
 
-            def make() -> list[Path]:
-                folders = []
-                for place in places if first else []:
-                    assert place is not None
-                    hold = tier.make(place, self.sample_view.dataset.digest)
-                    names.callback(hold.close)  # removes the folder
-                    folders.append(hold.folder)
-                if first:
-                    tier_files.make(folders, sizes, len(layout.ids), reserve=reserve)
-                return folders
+            def make() -> None:
+                if comm.rank == first:
+                    handles.extend(tier_files.make(places, sizes, len(layout.ids), reserve=reserve))
+                    tier_files.share(handles, others)
 
-            folders = together(context.comm, make)[context.node * context.ranks_per_node]
+            def take() -> None:
+                if comm.rank != first:
+                    handles.extend(tier_files.take(inbox, sizes))
+
             try:
-                together(context.comm, lambda: opened.append(tier_files.attach(folders, sizes)))
+                together(comm, make)
+                together(comm, take)
             except BenchError:
-                for one in opened:
-                    one.close()
+                tier_files.close(handles)
                 raise
-        return opened[0]
+        return tier_files.opened(handles, places, sizes)
 
     def _meet(self, backends: Backends, server: TierServer, stack: ExitStack) -> None:
         """Begin to answer the other ranks, and find out where they do."""
@@ -240,6 +237,8 @@ class Placed:
 
 def _cached(dataset: Dataset) -> bool:
     """Whether the training files lie in this node's page cache, as far as a few of them tell."""
+    if dataset.access.emulated:
+        return False
     files = len(dataset.training_files)
     paths = [dataset.path(file) for file in range(0, files, -(-files // LOOKED_AT_FILES))]
     try:

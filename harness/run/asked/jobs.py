@@ -6,7 +6,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from dlio_bench.datagen.dataset import store_of
+from dlio_bench.datagen.dataset import open_dataset, store_of
+from dlio_bench.datagen.manifest import NAME
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.code import code_digest
@@ -16,10 +17,12 @@ from dlio_bench.harness.readers.threads import POOL_THREADS, reading_threads
 from dlio_bench.harness.run.asked import models
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.options import Options
+from dlio_bench.harness.run.asked.refusals import emulation
 from dlio_bench.harness.run.asked.request import Request
 from dlio_bench.harness.run.asked.sizing import TrialSize
 from dlio_bench.harness.run.asked.tiers import left_open, tiers_of
 from dlio_bench.harness.run.asked.validation import Validation
+from dlio_bench.harness.storage.pfs.spec import PfsSpec
 from dlio_bench.reports.formatting import plural
 from dlio_bench.units import format_bytes
 
@@ -40,6 +43,7 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
     allocated, memory, code = allocation.find(os.environ), memory_bytes(), code_digest()
     warmup_trials = defaults.WARMUP_TRIALS if options.warmup_trials is None else options.warmup_trials
     demanded = any(row.demanded for row in request.readers.values())
+    pfs = _emulation(request, folder)
     planned = []
     for nodes in options.nodes:
         options = request.options.at(nodes)
@@ -80,7 +84,7 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
             parted=size.parted,
             train=training,
             infer=inference,
-            pfs=options.emulate_pfs,
+            pfs=pfs,
             streaming=request.streaming,
             step_scale=options.step_scale,
             models=request.models,
@@ -88,6 +92,15 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
         _require_memory(job)
         planned.append(replace(job, tiers=tiers_of(options, job), left_open=left_open(options, job)))
     return planned
+
+
+def _emulation(request: Request, folder: Path) -> PfsSpec | None:
+    """The emulated file system, with the way that reads of the dataset in `folder`, or one made there, are held up."""
+    pfs, rows = request.options.emulate_pfs, tuple(request.readers.values())
+    if pfs is None or store_of(folder):
+        return pfs
+    made = (folder / NAME).exists()
+    return emulation(pfs, rows, open_dataset(folder).manifest.container if made else request.layout.container)
 
 
 def require_machine(options: Options) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import fields, replace
 
+from dlio_bench.harness.ground.outcome import Outcome
 from dlio_bench.harness.run.asked import tracing
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 
@@ -83,6 +84,9 @@ class Options(RankOptions, frozen=True):
     step_scale: tuple[float, ...] = ()  # of the emulated step of each rank, in turn
     storage: Path | None = None  # a document of `dlio-bench storage`
     limits: Path | None = None  # of `dlio-bench judge`
+    junit: Path | None = None  # see ground/outcome.py, as the next two
+    markdown: Path | None = None
+    require: str | None = None
     system: str | None = None  # description of the machine: a file, or a name that comes with the package
     predict: bool = False
     seed: int | None = None
@@ -92,6 +96,16 @@ class Options(RankOptions, frozen=True):
     json: bool = False
     verbose: bool = False
     by_nodes: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)  # options that a node count has of its own
+
+    @property
+    def outcome(self) -> Outcome:
+        """What a CI job takes from the run."""
+        return Outcome(self.junit, self.markdown, self.require)
+
+    @property
+    def unmeasured(self) -> "Options":
+        """Without the options that change nothing in what is measured."""
+        return replace(self, out=None, limits=None, junit=None, markdown=None, require=None, json=False, verbose=False)
 
     @property
     def mode(self) -> str:

@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from dlio_bench.benchmarks.published_models.models import MODELS
 from dlio_bench.benchmarks.tensors import require_tensorflow
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.datagen.dataset import store_of
+from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.checkpoints.parts import SHARDED, default_shards, parts
 from dlio_bench.harness.cluster import allocation
@@ -22,6 +25,7 @@ from dlio_bench.harness.run.asked.tracing import TENSORFLOW, reads_by_tensorflow
 from dlio_bench.harness.run.asked.training import INFER, TRAIN
 from dlio_bench.harness.storage.direct import DIRECT, IO_MODES
 from dlio_bench.harness.storage.pfs.emulation import available
+from dlio_bench.harness.storage.pfs.spec import FUSE, PROCESS, PfsSpec
 from dlio_bench.refusals import require_at_least, unknown
 from dlio_bench.reports.formatting import plural
 
@@ -69,9 +73,30 @@ def require_readers(options: Options, workload: Workload, rows: Sequence[Policy]
         require_torch(needing[0])
     if needing := [row.name for row in rows if row.delivery == WEBDATASET]:
         require_webdataset(needing[0])
-    in_store = options.data is not None and store_of(options.data) is not None
-    if pfs is not None and not in_store and (reason := available()):
-        raise EnvironmentFailure(f"A parallel file system cannot be emulated here. {reason}")
+    if pfs is not None and (options.data is None or store_of(options.data) is None):
+        emulation(pfs, rows, None)
+
+
+def emulation(pfs: PfsSpec, rows: Sequence[Policy], container: str | None) -> PfsSpec:
+    """The emulated file system, with the way that reads are held up: in the readers' processes where they allow it.
+
+    container: of the dataset, if it is known. UsageError for a way that a reader cannot take, EnvironmentFailure where
+    FUSE is needed and not there.
+    """
+    theirs = [f"reader '{row.name}' reads by itself" for row in rows if row.delivery not in (ON_DEMAND, AHEAD)]
+    if container is not None and CONTAINERS[container].library is not None:
+        theirs.append(f"samples stored as {container} are read by a library")
+    if pfs.via == PROCESS and theirs:
+        raise UsageError(
+            f"--emulate-pfs via=process holds up reads of dlio-bench's own readers only, and {theirs[0]}. Leave via= "
+            "out, or write via=fuse."
+        )
+    if pfs.via != FUSE and not theirs:
+        return replace(pfs, via=PROCESS)
+    if reason := available():
+        why = f" ({theirs[0]}, which needs a mount)" if theirs else ""
+        raise EnvironmentFailure(f"A parallel file system cannot be emulated here{why}. {reason}")
+    return replace(pfs, via=FUSE)
 
 
 def _require_pipeline(options: Options, workload: Workload, rows: Sequence[Policy]) -> None:
@@ -147,6 +172,12 @@ def _require_ranges(options: Options, rows: Sequence[Policy], url: str) -> None:
         raise UsageError(
             f"--emulate-pfs cache=SIZE is a client cache, and clients of an object store, as of {url}, have none. "
             "Leave cache= out."
+        )
+    if options.emulate_pfs is not None and (options.emulate_pfs.opens or options.emulate_pfs.via == FUSE):
+        word = "opens=" if options.emulate_pfs.opens else "via=fuse"
+        raise UsageError(
+            f"--emulate-pfs {word} is of file systems, and {url} is an object store, whose requests are held up in the "
+            f"processes that make them. Leave {word} out."
         )
     if options.emulate_pfs is not None and allocation.nodes() is not None:
         raise UsageError(

@@ -22,7 +22,7 @@ def kept(reader: str, job: Job, request: Request, dataset: Dataset) -> dict[str,
     options = request.options
     _, is_profile, profile = options.compute.partition(PROFILE)
     decided = replace(
-        options,
+        options.unmeasured,
         nodes=(job.nodes,),
         scale_from="",
         readers=(reader,),
@@ -52,10 +52,6 @@ def kept(reader: str, job: Job, request: Request, dataset: Dataset) -> dict[str,
         if options.system and Path(options.system).exists()
         else options.system,
         seed=job.seed,
-        out=None,
-        limits=None,
-        json=False,
-        verbose=False,
         by_nodes={},
     )
     return dict(msgspec.to_builtins(decided, enc_hook=str))

@@ -4,8 +4,9 @@ from pathlib import Path
 from tempfile import gettempdir
 
 from dlio_bench.errors import UsageError
-from dlio_bench.free_space import SHARED_MEMORY, free_bytes
+from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster.system import System, named
+from dlio_bench.harness.machine.memory import available_bytes
 from dlio_bench.harness.readers.placed.speeds import PFS, REMOTE
 from dlio_bench.harness.readers.placed.tiers import DISK, RAM, Tiers
 from dlio_bench.harness.run.asked.job import MEMORY, Job
@@ -54,11 +55,11 @@ _ROOM = 2_000_000_000  # bytes in memory that suffice for the tier of an advice
 
 def no_tier(reader: str, where: str) -> str:
     """What to say of a reader that keeps samples on a host, `where` this process runs, which has room for none."""
-    free = free_bytes(SHARED_MEMORY) or 0
-    room = "Give one with --tiers ram=1GB" if free > _ROOM else "Free some of it there"
+    free = available_bytes()
+    room = "Give one with --tiers ram=1GB" if free > _ROOM else "Free some of it"
     return (
-        f"{reader} keeps samples in a node's tiers, and none has a size on {where}: {SHARED_MEMORY} has "
-        f"{format_bytes(free)} free. {room}, give a folder on its own disk with --local-tier DIR, or use --reader "
+        f"{reader} keeps samples in a node's tiers, and none has a size on {where}: {format_bytes(free)} of "
+        f"its memory are free. {room}, give a folder on its own disk with --local-tier DIR, or use --reader "
         "double-buffer, which keeps nothing."
     )
 
@@ -83,11 +84,11 @@ def _require_room(options: Options, job: Job, ram: int, disk: int, nodes: int) -
             f"A RAM tier of {format_bytes(ram)} beside {format_bytes(staging)} of staging buffers does not fit into a "
             f"node's memory of {format_bytes(job.node_memory)}. Ask for a smaller one with --tiers ram=SIZE."
         )
-    free = free_bytes(SHARED_MEMORY) or 0
+    free = available_bytes()
     if nodes * ram > free:
         raise UsageError(
-            f"RAM tiers of {format_bytes(ram)} on {nodes} nodes of this machine need {format_bytes(nodes * ram)} in "
-            f"{SHARED_MEMORY}, where {format_bytes(free)} are free. Ask for smaller ones with --tiers ram=SIZE."
+            f"RAM tiers of {format_bytes(ram)} on {nodes} nodes of this machine need {format_bytes(nodes * ram)} of "
+            f"memory, and {format_bytes(free)} are free. Ask for smaller ones with --tiers ram=SIZE."
         )
     place = options.local_tier or Path(gettempdir())
     if not place.is_dir():

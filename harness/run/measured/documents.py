@@ -83,7 +83,10 @@ class Verified(Struct, frozen=True):
 
 
 class ReaderMeasured(Struct, frozen=True, kw_only=True):
-    """One reader and its trials, ranks[rank][trial]. trained: the network of each model; None where none is at work."""
+    """One reader and its trials, ranks[rank][trial]. trained: the network of each model; None where none is at work.
+
+    damage: why the data could not be verified; None where they were, or where verification did not come to this reader.
+    """
 
     options: dict[str, int]
     decode: str | None
@@ -94,6 +97,7 @@ class ReaderMeasured(Struct, frozen=True, kw_only=True):
     trained: list[Network | None]
     verified: Verified | None
     ranks: list[list[RankTrial]]
+    damage: str | None = None
 
 
 def save(measured: Struct, path: Path) -> None:

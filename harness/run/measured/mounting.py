@@ -2,20 +2,20 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 from msgspec.structs import replace
 
 from dlio_bench.datagen import objects
+from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster.comm import Comm, together
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.storage.pfs import pace
-from dlio_bench.harness.storage.pfs.emulation import mounted
+from dlio_bench.harness.storage.pfs.process import emulation_of
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 
 
 @contextmanager
-def mounts(job: Job, comm: Comm) -> Iterator[Job]:
+def mounts(job: Job, dataset: Dataset, comm: Comm) -> Iterator[Job]:
     """The job as this rank has it: with the mounts of all hosts, and the counters of its own.
 
     Of an object store nothing is mounted: its requests are held up. As given where nothing is emulated, or where the
@@ -38,15 +38,16 @@ def mounts(job: Job, comm: Comm) -> Iterator[Job]:
         def mount() -> tuple[str, str]:
             if not first:
                 return "", ""
-            emulation = stack.enter_context(mounted(spec, Path(job.dataset), 1))
+            emulation = stack.enter_context(emulation_of(spec, dataset, 1))
             return str(emulation.mounts[0]), str(emulation.board)
 
-        made = together(comm, mount)[:: job.ranks_per_node]
-        board = made[comm.rank // job.ranks_per_node][1]
-        yield replace(job, mounts=tuple(point for point, _ in made), board=board)
+        emulations = together(comm, mount)[:: job.ranks_per_node]
+        board = emulations[comm.rank // job.ranks_per_node][1]
+        yield replace(job, mounts=tuple(point for point, _ in emulations), board=board)
         comm.barrier()  # until all have closed their files
 
 
 def share(spec: PfsSpec, hosts: int) -> PfsSpec:
-    """What one of several hosts gets: an equal part of the bandwidth, since no bucket is shared between hosts."""
-    return spec if spec.bandwidth is None else replace(spec, bandwidth=spec.bandwidth / hosts)
+    """What one of several hosts gets: an equal part of each shared rate, since no bucket is shared between hosts."""
+    bandwidth, opens = (None if rate is None else rate / hosts for rate in (spec.bandwidth, spec.opens))
+    return replace(spec, bandwidth=bandwidth, opens=opens)

@@ -10,10 +10,10 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.free_space import SHARED_MEMORY, free_bytes
+from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster.comm import Comm, together
 from dlio_bench.harness.cluster.environment import host_name
-from dlio_bench.harness.machine.memory import memory_bytes
+from dlio_bench.harness.machine.memory import available_bytes, memory_bytes
 from dlio_bench.harness.machine.mounts import memory_backed, network_filesystem
 from dlio_bench.harness.machine.temp_folders import outlasted_folder
 from dlio_bench.harness.readers.placed.tiers import DISK, RAM
@@ -114,7 +114,7 @@ def _room(job: Job, folder: Path | None) -> NodeRoom:
     ram = disk = None
     if job.tiers.names or RAM in job.left_open:
         spare = max(0, memory - job.staging_bytes * job.ranks_per_node)
-        ram = min(spare, default_ram(memory, 1) if RAM in job.left_open else free_bytes(SHARED_MEMORY) or 0)
+        ram = min(spare, default_ram(memory, 1) if RAM in job.left_open else available_bytes())
     if folder is not None:
         disk = default_disk(folder, 1) if DISK in job.left_open else free_bytes(folder) or 0
     return NodeRoom(
@@ -155,7 +155,7 @@ def _require_room(job: Job, host: str, room: NodeRoom) -> None:
             f"{format_bytes(staging)}. Ask for a smaller --staging, or fewer ranks."
         )
     for name, size, free, where in (
-        (RAM, job.tiers.ram, room.ram_tier_bytes, f"{SHARED_MEMORY} and beside the staging buffers"),
+        (RAM, job.tiers.ram, room.ram_tier_bytes, "memory, beside the staging buffers"),
         (DISK, job.tiers.disk, room.disk_tier_bytes, str(Path(room.local_tier or "").parent)),
     ):
         if name not in job.left_open and size > (free or 0):

@@ -88,7 +88,7 @@ def _train(
 ) -> None:
     """What the ranks do that train."""
     keeping = recording.rescued(folder) if SPANS in job.trace else nullcontext()
-    with keeping, mounts(job, comm) as mounted, settled(mounted, comm) as (decided, rooms):
+    with keeping, mounts(job, dataset, comm) as mounted, settled(mounted, comm) as (decided, rooms):
         _measure(decided, dataset, rooms, folder, comm, tell, pipeline, crew)
 
 

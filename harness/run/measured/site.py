@@ -20,7 +20,8 @@ from dlio_bench.harness.storage import cache
 from dlio_bench.harness.storage.counters import device_bytes
 from dlio_bench.harness.storage.direct import DIRECT
 from dlio_bench.harness.storage.pfs.board import Board
-from dlio_bench.harness.storage.pfs.spec import PfsSpec
+from dlio_bench.harness.storage.pfs.process import EmulatedAccess
+from dlio_bench.harness.storage.pfs.spec import PROCESS, PfsSpec
 from dlio_bench.harness.streams.crew import Crew
 
 BEYOND = "an object store has no page cache on this machine; caches of its own cannot be seen"
@@ -41,7 +42,7 @@ class Delivered(Struct, frozen=True):
 class Site(Struct, frozen=True):
     """A rank's place. dataset: in the folder where this node sees it; origin: in its folder below an emulation.
 
-    direct: whether readers pass the page cache.
+    direct: whether readers pass the page cache. access: how files are read, where this process emulates a file system.
     """
 
     context: RankContext
@@ -52,6 +53,7 @@ class Site(Struct, frozen=True):
     files: tuple[int, ...] = ()  # that the job reads: of training, and of validation if it validates
     sharded: tuple[str, ...] = ()  # the fields that WebDataset reads, from shards beside these files
     direct: bool = False
+    access: EmulatedAccess | None = None
 
     @classmethod
     def of(cls, job: Job, comm: Comm, dataset: Dataset, address: str, crew: Crew | None = None) -> "Site":
@@ -67,8 +69,11 @@ class Site(Struct, frozen=True):
         files = (*range(len(files_of(job, dataset))), *(() if part is None else part.files))
         if job.pfs is None or job.store:
             return cls(context, dataset, dataset, None, None, files, direct=job.io == DIRECT)
-        seen = replace(dataset, folder=Path(job.mounts[node]))
-        return cls(context, seen, dataset, job.pfs, Board.open(Path(job.board)), files)
+        board, place = Board.open(Path(job.board)), Path(job.mounts[node])
+        if job.pfs.via != PROCESS:
+            return cls(context, replace(dataset, folder=place), dataset, job.pfs, board, files)
+        access = EmulatedAccess(job.pfs, dataset, place, _row(board, node))
+        return cls(context, replace(dataset, access=access), dataset, job.pfs, board, files, access=access)
 
     @property
     def emulated(self) -> bool:
@@ -84,7 +89,7 @@ class Site(Struct, frozen=True):
         if self.board is not None:
             if self.context.comm.rank % self.context.ranks_per_node:
                 return Delivered(0, 0)
-            counters = self.board.counters(self._row)
+            counters = self.board.counters(_row(self.board, self.context.node))
             return Delivered(counters.pfs_bytes, counters.cache_bytes)
         if self.dataset.store is not None:
             return Delivered(objects.delivered_bytes(), None)
@@ -128,9 +133,12 @@ class Site(Struct, frozen=True):
             cache.fill(share)
         ranks, local = self.context.ranks_per_node, comm.rank % self.context.ranks_per_node
         if mode.startswith("cold") and local == 0:
-            self.board.drop_cache(self._row)
+            if self.access is None:
+                self.board.drop_cache(_row(self.board, self.context.node))
+            else:
+                self.access.drop_cache()
         if mode == "warm":
-            cache.fill(self._paths(self.dataset)[local::ranks])
+            cache.fill(self._paths(self.dataset)[local::ranks], self.dataset.access)
         share_bytes = sum(path.stat().st_size for path in share)
         resident = {"cold": 0.0, "warm": min(1.0, self.pfs.cache_bytes / max(stored, 1))}.get(mode[:4], 0.0)
         made = "left as it was" if mode == "as-is" else f"made {mode[:4]}"
@@ -139,14 +147,14 @@ class Site(Struct, frozen=True):
             share_bytes, int(share_bytes * resident), mode != "as-is", memory_backed=False, note=note
         )
 
-    @property
-    def _row(self) -> int:
-        """Of this node on the board, which has one for each mount of this machine."""
-        return 0 if self.board is None or self.board.nodes == 1 else self.context.node
-
     def _paths(self, dataset: Dataset) -> list[Path]:
         shards = web_shards.paths(dataset, self.sharded, self.files) if self.sharded else []
         return [*map(dataset.path, self.files), *shards]
+
+
+def _row(board: Board, node: int) -> int:
+    """Of a node on the board, which has one for each node of this machine."""
+    return 0 if board.nodes == 1 else node
 
 
 def _minus(after: int | None, before: int | None) -> int | None:

@@ -9,7 +9,7 @@ from zipfile import ZipFile
 import numpy as np
 import numpy.typing as npt
 
-from dlio_bench.atomic_files import part_of, publish, sync
+from dlio_bench.atomic_files import naming, part_of, publish, sync
 from dlio_bench.harness.cluster.comm import Comm
 
 Array = npt.NDArray[Any]
@@ -39,10 +39,11 @@ def write(path: Path, trials: Sequence[Mapping[str, Array]], comm: Comm) -> None
 @contextmanager
 def archive_of(path: Path) -> Iterator[ZipFile]:
     """A new archive, whole or absent. OSError."""
-    with part_of(path).open("wb") as file, ZipFile(file, "w") as archive:
-        yield archive
-    publish(part_of(path), path)
-    sync(path.parent)
+    with naming(path):
+        with part_of(path).open("wb") as file, ZipFile(file, "w") as archive:
+            yield archive
+        publish(part_of(path), path)
+        sync(path.parent)
 
 
 def add(archive: ZipFile, name: str, kind: np.dtype[Any], shape: tuple[int, ...], blocks: Iterable[Array]) -> None:

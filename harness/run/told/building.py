@@ -26,7 +26,7 @@ from dlio_bench.harness.run.measured.documents import JobMeasured, RankTrial, Re
 from dlio_bench.harness.run.told import nodes, passes, trained
 from dlio_bench.harness.run.told.checks import Count, checks
 from dlio_bench.harness.storage.cache import Residency
-from dlio_bench.harness.storage.pfs.spec import PfsSpec, describe
+from dlio_bench.harness.storage.pfs.spec import PROCESS, PfsSpec, describe
 from dlio_bench.reports import checkpoint_marks, types
 from dlio_bench.reports.environment import Ceiling, EmulatedPfs, Environment, Launcher
 from dlio_bench.reports.marks import TENSORFLOW_TRACE
@@ -75,7 +75,7 @@ def build(
     manifest, request, storage = setting.dataset.manifest, setting.request, setting.storage
     workload, row = request.workload, job.readers[reader]
     pipeline = workload.upstream if row.delivery == OWN else None
-    sample_bytes = passes.sample_bytes(job, trials[0])
+    stored_bytes = sum(file.bytes for file in files)
     return Draft(
         created=datetime.now(UTC).isoformat(timespec="microseconds"),
         command=["dlio-bench", *sys.argv[1:]],
@@ -90,9 +90,9 @@ def build(
             seed=manifest.seed,
             files=len(files),
             samples=count.dataset_samples,
-            stored_bytes=sum(file.bytes for file in files),
+            stored_bytes=stored_bytes,
             view=list(job.view),
-            view_bytes=sample_bytes,
+            view_bytes=passes.sample_bytes(job, trials[0]),
             validation=passes.split(job, setting.dataset),
             owner="given" if request.options.data else "made",
         ),
@@ -150,7 +150,9 @@ def build(
         if (network := reader_measured.trained[0]) is None
         else trained.compute(job, network),
         marks=_marks(job, row, setting, count, trials, is_verified=reader_measured.verified is not None),
-        checks=checks(job, count, row, trials, reader_measured.validation, reader_measured.verified),
+        checks=checks(
+            job, count, row, trials, reader_measured.validation, reader_measured.verified, reader_measured.damage
+        ),
         trials=trials,
         environment=Environment(
             hosts=measured.hosts,
@@ -163,7 +165,10 @@ def build(
             emulated_pfs=None if job.pfs is None else EmulatedPfs(**structs.asdict(job.pfs), says=_says(job, job.pfs)),
             launcher=launched.launcher,
             mpi=measured.mpi,
-            ceiling=None if storage is None else Ceiling(ceiling_for(storage, sample_bytes), storage.folder),
+            # stored bytes on both sides: what is delivered may be decompressed, or a part
+            ceiling=None
+            if storage is None
+            else Ceiling(ceiling_for(storage, stored_bytes / count.dataset_samples), storage.folder),
             startup_seconds=launched.startup_seconds,
             code_digest=job.code_digest,
             restarts=walltime.restarts(os.environ) or None,
@@ -190,7 +195,8 @@ def streams_of(job: Job, row: Policy) -> types.Streams | None:
 def _says(job: Job, pfs: PfsSpec) -> str:
     """The emulated file system in words. Real hosts, each with a mount of its own, share no bucket."""
     parts = job.nodes > 1 and not job.virtual and pfs.bandwidth is not None
-    return f"{describe(pfs)}{f', in equal parts for {job.nodes} hosts' if parts else ''}"
+    shares = f", in equal parts for {job.nodes} hosts" if parts else ""
+    return f"{describe(pfs)}{shares}{', held up in the processes that read' if pfs.via == PROCESS else ''}"
 
 
 def _retried(launcher: Launcher) -> list[str]:

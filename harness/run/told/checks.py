@@ -51,8 +51,9 @@ def checks(
     trials: Sequence[Trial],
     passes: Passes | None,
     verified: Verified | None,
+    damage: str | None = None,
 ) -> list[Check]:
-    """Every check of one reader's trials. passes: of validation, if the job has some."""
+    """Every check of one reader's trials. passes: of validation, if the job has some. damage: see ReaderMeasured."""
     timed = [trial for trial in trials if not trial.warmup]
     same = (
         f"{plural(job.ranks, 'rank')}, one code, one dataset"  # a rank that differs has ended the run (measured.rank)
@@ -74,6 +75,8 @@ def checks(
         results.append(
             Check("delivered bytes", not altered, f"64 bytes of {deliveries} timed deliveries as verified", found)
         )
+    if damage is not None:
+        results.append(Check("content", False, "CRC32C of each delivered field as generated", damage))
     if job.infer is not None:
         results.append(_inferred_check(count, trials))
     if job.cache.startswith("cold"):

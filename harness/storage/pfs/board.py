@@ -1,7 +1,7 @@
 """The board: a mapped file with the counters of each emulated mount, which any process can read.
 
-Sixteen int64 slots for the head, then sixteen for each node. A slot has one writer, except DROP_ASKED, whose
-writers take turns.
+Sixteen int64 slots for the head, then sixteen for each node. A slot has one writer: the node's daemon, or, where a
+node's ranks emulate by themselves, who holds the node's lock. Writers of DROP_ASKED take turns.
 """
 
 import fcntl

@@ -37,16 +37,16 @@ def place(next_free: float, now: float, credit: float, count: int, rate: float |
 
 
 class LocalBucket:
-    """A link of one process. Not locked: the caller holds its own lock."""
+    """A link whose users hold a lock of their own. next_free: one double, of shared memory if processes share it."""
 
-    def __init__(self, rate: float | None) -> None:
+    def __init__(self, rate: float | None, next_free: "memoryview[float] | None" = None) -> None:
         self._rate = rate
-        self._next_free = float("-inf")
+        self._next_free = memoryview(bytearray(_SIZE)).cast("d") if next_free is None else next_free
 
     def reserve(self, count: int, now: float, credit: float = 0.0) -> Span:
         """Take the link for `count` bytes."""
-        span = place(self._next_free, now, credit, count, self._rate)
-        self._next_free = max(self._next_free, span.end)
+        span = place(self._next_free[0], now, credit, count, self._rate)
+        self._next_free[0] = max(self._next_free[0], span.end)
         return span
 
 

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Hashable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 PAGE = 4096  # bytes
 BLOCK = 1 << 20  # bytes: what is remembered, and forgotten, together
@@ -15,6 +15,36 @@ class Taken(NamedTuple):
     missed: int
 
 
+class Blocks(Protocol):
+    """Bits of the pages held of each block, by file and number of the block, in order of their use.
+
+    pages: how many are held in all; who changes the bits keeps it. The methods are those of an OrderedDict.
+    """
+
+    pages: int
+
+    def get(self, key: tuple[Hashable, int], default: int, /) -> int:
+        """The bits of a block."""
+
+    def __setitem__(self, key: tuple[Hashable, int], bits: int, /) -> None:
+        """Keep the bits of a block; a new one is the newest."""
+
+    def move_to_end(self, key: tuple[Hashable, int], /) -> None:
+        """Make a block the newest."""
+
+    def popitem(self, last: bool) -> tuple[object, int]:
+        """Forget the newest block, or the oldest: its key, its bits."""
+
+    def clear(self) -> None:
+        """Forget all blocks."""
+
+
+class OwnBlocks(OrderedDict[tuple[Hashable, int], int]):
+    """Blocks in the memory of one process."""
+
+    pages = 0
+
+
 class ClientCache:
     """Blocks of 1 MiB, each with a bit for each of its 256 pages, the least recently used of them forgotten first.
 
@@ -22,20 +52,19 @@ class ClientCache:
     block touched. Not locked.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, blocks: Blocks | None = None) -> None:
         self._capacity = capacity
-        self._blocks: OrderedDict[tuple[Hashable, int], int] = OrderedDict()  # oldest first -> bits of pages held
-        self._used = 0  # pages
+        self._blocks = OwnBlocks() if blocks is None else blocks
 
     @property
     def used(self) -> int:
         """Bytes of the pages held."""
-        return self._used * PAGE
+        return self._blocks.pages * PAGE
 
     def clear(self) -> None:
         """Hold nothing."""
         self._blocks.clear()
-        self._used = 0
+        self._blocks.pages = 0
 
     def take(self, file: Hashable, offset: int, length: int) -> Taken:
         """Read `length` bytes of `file` at `offset`: count what is held, then hold all of it, while there is room."""
@@ -59,9 +88,9 @@ class ClientCache:
             hit -= first - low * PAGE
         if present >> high & 1:
             hit -= (high + 1) * PAGE - last
-        self._used += touched.bit_count() - present.bit_count()
+        self._blocks.pages += touched.bit_count() - present.bit_count()
         self._blocks[key] = held | touched
         self._blocks.move_to_end(key)
-        while self._used * PAGE > self._capacity:
-            self._used -= self._blocks.popitem(last=False)[1].bit_count()
+        while self.used > self._capacity:
+            self._blocks.pages -= self._blocks.popitem(last=False)[1].bit_count()
         return hit

@@ -27,7 +27,8 @@ _PR_SET_TIMERSLACK = 29  # prctl(2)
 class Config(Struct, frozen=True):
     """source: the folder shown. mount: where. node: whose row of the board.
 
-    bucket: the file of the shared rate. parent: the process id with which the daemon ends. writable: see `serve`.
+    bucket, metadata: the files of the shared rates, of bytes and of opens. parent: the process id with which the daemon
+    ends. writable: see `serve`.
     """
 
     spec: PfsSpec
@@ -36,6 +37,7 @@ class Config(Struct, frozen=True):
     board: str
     node: int
     bucket: str
+    metadata: str
     parent: int
     writable: bool = False
 
@@ -52,7 +54,8 @@ def main(config_path: Path) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
     board = Board.open(Path(config.board))
     row = board.row(config.node)
-    node = Node(spec, SharedBucket(Path(config.bucket), spec.bandwidth), row)
+    metadata = SharedBucket(Path(config.metadata), spec.opens)
+    node = Node(spec, SharedBucket(Path(config.bucket), spec.bandwidth), row, metadata=metadata)
     threading.Thread(target=_watch, args=(node, config.parent), daemon=True).start()
     serve(Path(config.source), Path(config.mount), node, row[READY : READY + 1], writable=config.writable)
 

@@ -26,6 +26,7 @@ from dlio_bench.harness.storage.pfs.daemon import Config
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 
 FOLDER = "dlio-bench-pfs-"  # how the folders of the mounts begin
+BOARD, BUCKET, METADATA = "board", "bucket", "metadata"  # files: of counters, and of the rates that nodes share
 _PATIENCE = 30.0  # seconds for all mounts to answer; one takes some 0.3 s
 _DYING = 1.0  # seconds after a failure until a daemon that dies counts as dead: its mount may be gone before
 _GRACE = 2.0  # seconds for all daemons to end when asked
@@ -86,15 +87,16 @@ def emulated(spec: PfsSpec, source: Path, nodes: int, work: Path, *, writable: b
     made_work = not work.exists()
     work.mkdir(parents=True, exist_ok=True)
     points = tuple(work / f"node-{node}" for node in range(nodes))
-    board, bucket = work / "board", work / "bucket"
+    board, bucket, metadata = (work / name for name in (BOARD, BUCKET, METADATA))
     daemons: list[subprocess.Popen[bytes]] = []
     try:
         Board.create(board, nodes)
         SharedBucket.create(bucket)
+        SharedBucket.create(metadata)
         for node, point in enumerate(points):
             point.mkdir()
-            config = Config(spec, str(source), str(point), str(board), node, str(bucket), os.getpid(), writable)
-            config.write(_config(point))
+            shown, files = (str(source), str(point)), (str(bucket), str(metadata))
+            Config(spec, *shown, str(board), node, *files, os.getpid(), writable).write(_config(point))
             daemons.append(_start(point))
         _await(board, points, daemons)
         try:
@@ -109,8 +111,8 @@ def emulated(spec: PfsSpec, source: Path, nodes: int, work: Path, *, writable: b
             _log(point).unlink(missing_ok=True)
             with contextlib.suppress(FileNotFoundError):
                 point.rmdir()
-        board.unlink(missing_ok=True)
-        bucket.unlink(missing_ok=True)
+        for file in (board, bucket, metadata):
+            file.unlink(missing_ok=True)
         if made_work:
             with contextlib.suppress(OSError):  # it holds files of others
                 work.rmdir()

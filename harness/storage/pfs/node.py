@@ -16,7 +16,8 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
 
 from msgspec import Struct
 
@@ -41,11 +42,11 @@ PAGE = 4096
 TRANSPORT = 60e-6
 _CALLERS = 1024  # threads that are remembered; a forgotten one only loses its credit
 
-FileKey = tuple[int, int, int]
+FileKey = Hashable
 
 
 class OpenFile(Struct, frozen=True):
-    """A source file that is open: its descriptor, its identity (device, inode, time of change in ns), its bytes.
+    """A source file that is open: its descriptor, its identity, its bytes.
 
     size: None where somebody may write to it.
     """
@@ -72,6 +73,25 @@ class _Caller:
         self.room = 0
 
 
+class Own(Struct, frozen=True):
+    """A node's cache, its links to the shared one and to that cache, and the lock under which they are used.
+
+    transport: seconds that a request is on its way to where it is held up, and back.
+    """
+
+    lock: AbstractContextManager[object]
+    cache: ClientCache
+    link: LocalBucket
+    memory: LocalBucket
+    transport: float
+
+    @staticmethod
+    def of_one_process(spec: PfsSpec) -> "Own":
+        """Of a node all of whose requests come to one process, its daemon."""
+        link, memory = LocalBucket(spec.per_node), LocalBucket(spec.cache_bandwidth)
+        return Own(threading.Lock(), ClientCache(spec.cache_bytes), link, memory, TRANSPORT)
+
+
 class Node:
     """Charges opens and reads of one node. May be called by many threads; `row` is the node's row of the board."""
 
@@ -82,16 +102,20 @@ class Node:
         row: memoryview,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        *,
+        metadata: SharedBucket | None = None,
+        own: "Own | None" = None,
     ) -> None:
+        """metadata: the server of opens, whose rate is opens/s. own: what processes of the node share."""
         self._spec = spec
         self._shared = shared
+        self._metadata = metadata
         self._row = row
         self._clock = clock
         self._sleep = sleep
-        self._lock = threading.Lock()
-        self._cache = ClientCache(spec.cache_bytes)
-        self._link = LocalBucket(spec.per_node)
-        self._memory = LocalBucket(spec.cache_bandwidth)
+        own = own or Own.of_one_process(spec)
+        self._lock, self._cache, self._link, self._memory = own.lock, own.cache, own.link, own.memory
+        self._transport = own.transport
         self._callers: OrderedDict[int, _Caller] = OrderedDict()
 
     def open(
@@ -101,9 +125,13 @@ class Node:
 
         grows: its size is looked up at every read.
         """
-        due = self._clock() + self._spec.open_seconds
+        now = self._clock()
         with self._lock:
-            thread, _ = self._remembered(caller)
+            thread, late = self._remembered(caller)
+        due = now + self._spec.open_seconds
+        if self._metadata is not None:
+            served = self._metadata.reserve(1, now, late)
+            due = max(served.start + self._spec.open_seconds, served.end)
         try:
             fd = os.open(path, flags | os.O_CLOEXEC, mode)
         finally:
@@ -114,20 +142,21 @@ class Node:
         size = None if grows else status.st_size
         return OpenFile(fd, (status.st_dev, status.st_ino, status.st_mtime_ns), size)
 
-    def read(self, file: OpenFile, offset: int, out: memoryview, caller: int) -> int:
-        """Fill `out` with the file's bytes from `offset`; returns how many there were. OSError as the source has it.
+    def read(self, file: OpenFile, offset: int, out: Sequence[memoryview], caller: int) -> int:
+        """Fill buffers of at most `REQUEST` bytes with the file's bytes from `offset`; returns how many there were.
 
-        `caller` tells the reading threads apart: what wake-ups cost one of them is given back to it.
+        OSError as the source has it. `caller` tells the reading threads apart: what wake-ups cost one of them is given
+        back to it.
         """
         size = os.fstat(file.fd).st_size if file.size is None else file.size
-        count = max(min(len(out), size - offset), 0)
+        count = max(min(sum(map(len, out)), size - offset), 0)
         began = now = self._clock()
         with self._lock:
             thread, late = self._remembered(caller)
             continues = thread.end == (file.key, offset)
             # Of the time since the thread's last call, all was ours when the kernel cut one read into pieces; else what
             # that call was late, and the way to the reader and back.
-            credit = min(max(now - thread.due, 0.0), SLACK if continues else late + TRANSPORT)
+            credit = min(max(now - thread.due, 0.0), SLACK if continues else late + self._transport)
             hit, missed = self._cache.take(file.key, offset, count)
             started = _started(thread, missed, continues)
             # The kernel cuts a large read at 256 pages: into whole MiB, but for less than a page of the first piece
@@ -142,8 +171,8 @@ class Node:
                 credit = now - link.start
             network = self._shared.reserve(missed, now, credit)
             due = max(due, link.end, network.end) + started * self._spec.request_seconds
-        got = 0
-        while got < count and (step := os.preadv(file.fd, [out[got:count]], offset + got)):
+        got = os.preadv(file.fd, out, offset) if count else 0
+        while 0 < got < count and (step := os.preadv(file.fd, _behind(out, got), offset + got)):
             got += step
         self._wait(thread, due)
         with self._lock:
@@ -159,7 +188,7 @@ class Node:
         count, started = len(content), -(-len(content) // REQUEST)
         with self._lock:
             thread, late = self._remembered(caller)
-            credit = min(max(now - thread.due, 0.0), late + TRANSPORT)
+            credit = min(max(now - thread.due, 0.0), late + self._transport)
             thread.end = None
             link = self._link.reserve(count, now, credit)
         if link.start > now:
@@ -185,9 +214,13 @@ class Node:
         """Empty the cache when the board asks for it, and say so there."""
         request = self._row[DROP_ASKED]
         if self._row[DROP_DONE] != request:
-            with self._lock:
-                self._cache.clear()
+            self.drop()
             self._row[DROP_DONE] = request
+
+    def drop(self) -> None:
+        """Empty the cache."""
+        with self._lock:
+            self._cache.clear()
 
     def _remembered(self, caller: int) -> tuple[_Caller, float]:
         """The thread's memory, and the lateness of its last call, which is given back once. Under the lock."""
@@ -209,6 +242,15 @@ class Node:
         """Sleep to `moment`, never less."""
         while (left := moment - self._clock()) > 0:
             self._sleep(left)
+
+
+def _behind(out: Sequence[memoryview], count: int) -> list[memoryview]:
+    """What is left of buffers behind their first `count` bytes."""
+    left = []
+    for one in out:
+        left.append(one[min(count, len(one)) :])
+        count = max(count - len(one), 0)
+    return [one for one in left if len(one)]
 
 
 def _started(thread: _Caller, missed: int, continues: bool) -> int:

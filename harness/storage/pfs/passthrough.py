@@ -95,7 +95,7 @@ class _Operations:
 
     def read(self, handle: int, address: int, size: int, offset: int) -> int:
         out = memoryview((ctypes.c_char * size).from_address(address)).cast("B")
-        return self._node.read(self._open[handle], offset, out, self._caller())
+        return self._node.read(self._open[handle], offset, [out], self._caller())
 
     def release(self, _path: str | None, handle: int) -> int:
         del self._open[handle]

@@ -1,5 +1,6 @@
 """What an emulated parallel file system is like: rates and latencies, as users write them and results keep them."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,17 +10,19 @@ from dlio_bench.errors import UsageError
 from dlio_bench.refusals import did_you_mean
 from dlio_bench.units import format_bytes, format_seconds, parse_bytes, parse_rate, parse_seconds
 
-EXAMPLE = "bandwidth=400MB/s,per-node=250MB/s,open=1ms,request=0.3ms,cache=2GB,cache-bandwidth=800MB/s"
+EXAMPLE = "bandwidth=400MB/s,per-node=250MB/s,open=1ms,opens=2000/s,request=0.3ms,cache=2GB,cache-bandwidth=800MB/s"
 UNLIMITED = "unlimited"
+AUTO, PROCESS, FUSE = WAYS = ("auto", "process", "fuse")
 
 
 class PfsSpec(Struct, frozen=True):
     """An emulated parallel file system.
 
     bandwidth: bytes/s that all nodes share; None = unlimited. per_node: bytes/s of one node at most; None = unlimited.
-    open_seconds: what each open of a file takes. request_seconds: added for each started MiB fetched from the file
-    system. cache_bytes: client cache of one node; 0 = none. cache_bandwidth: bytes/s out of that cache, per node; None
-    = unlimited.
+    open_seconds: what each open of a file takes. opens: opens/s that the metadata server does for all nodes; None =
+    unlimited. request_seconds: added for each started MiB fetched from the file system. cache_bytes: client cache of
+    one node; 0 = none. cache_bandwidth: bytes/s out of that cache, per node; None = unlimited. via: where reads are
+    held up: in the processes that read, or behind a FUSE mount, which every program can read through.
     """
 
     bandwidth: float | None
@@ -28,6 +31,8 @@ class PfsSpec(Struct, frozen=True):
     request_seconds: float = 0.0
     cache_bytes: int = 0
     cache_bandwidth: float | None = None
+    opens: float | None = None
+    via: str = AUTO
 
 
 def _rate(text: str) -> float | None:
@@ -39,14 +44,34 @@ def _rate(text: str) -> float | None:
     return float(rate)
 
 
+def _opens(text: str) -> float | None:
+    if text == UNLIMITED:
+        return None
+    try:
+        rate = float(text.removesuffix("/s"))
+    except ValueError:
+        rate = math.nan
+    if not 0 < rate < math.inf:
+        raise UsageError(f"Write opens a second as a positive number, such as 2000/s, or '{UNLIMITED}'.")
+    return rate
+
+
+def _way(text: str) -> str:
+    if text not in WAYS:
+        raise UsageError(f"It is none of {', '.join(WAYS)}.{did_you_mean(text, WAYS)}")
+    return text
+
+
 # key on the command line -> (field, parser)
-_KEYS: dict[str, tuple[str, Callable[[str], float | None]]] = {
+_KEYS: dict[str, tuple[str, Callable[[str], float | str | None]]] = {
     "bandwidth": ("bandwidth", _rate),
     "per-node": ("per_node", _rate),
     "open": ("open_seconds", parse_seconds),
+    "opens": ("opens", _opens),
     "request": ("request_seconds", parse_seconds),
     "cache": ("cache_bytes", parse_bytes),
     "cache-bandwidth": ("cache_bandwidth", _rate),
+    "via": ("via", _way),
 }
 
 
@@ -89,6 +114,8 @@ def describe(spec: PfsSpec) -> str:
         words.append(f"{format_bytes(spec.per_node)}/s a node")
     if spec.open_seconds:
         words.append(f"{format_seconds(spec.open_seconds)} an open")
+    if spec.opens is not None:
+        words.append(f"{spec.opens:g} opens/s shared by all nodes")
     if spec.request_seconds:
         words.append(f"{format_seconds(spec.request_seconds)} a request of 1 MiB")
     if spec.cache_bytes:

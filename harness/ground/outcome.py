@@ -1,0 +1,79 @@
+"""What a CI job takes from a command that judges: an exit status, JUnit XML, and Markdown for the job's summary."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from dlio_bench.harness.ground.folders import require_file
+
+if TYPE_CHECKING:
+    from dlio_bench.reports.judgement import Judgement
+    from dlio_bench.reports.types import Result
+
+ACCEPTANCE = "acceptance"
+
+
+class Outcome(Struct, frozen=True):
+    """The options of `add_outcome`."""
+
+    junit: Path | None = None
+    markdown: Path | None = None
+    require: str | None = None
+
+    def require_files(self) -> None:
+        """UsageError for a file that cannot be written: asked before anything is measured."""
+        for option, path in (("--junit", self.junit), ("--markdown", self.markdown)):
+            if path is not None:
+                require_file(path, "junit.xml" if option == "--junit" else "summary.md", option)
+
+    def write(self, results: "Sequence[Result]", judgement: "Judgement | None") -> None:
+        """The files that were asked for. Without a judgement JUnit has the checks of the results."""
+        from dlio_bench.reports import junit, markdown
+        from dlio_bench.reports.export import junit as checks
+        from dlio_bench.reports.files import write_whole
+
+        if self.junit is not None:
+            shown = (
+                checks.render(results)
+                if judgement is None
+                else junit.render(judgement, acceptance=self.require == ACCEPTANCE)
+            )
+            write_whole(self.junit, shown.encode())
+        if self.markdown is not None:
+            write_whole(self.markdown, markdown.render(results, judgement).encode())
+
+    def status(self, judgement: "Judgement") -> int:
+        """The exit status of a judgement. Says on stderr what --require asks for and is not there."""
+        from dlio_bench.reports.judge import required
+
+        if self.require == ACCEPTANCE and judgement.class_ != "ACCEPTANCE":
+            print(f"dlio-bench: --require acceptance: the class is {judgement.class_}.", file=sys.stderr)
+        return required(judgement, acceptance=self.require == ACCEPTANCE)
+
+
+def add_outcome(options: argparse._ActionsContainer) -> None:
+    """`--junit`, `--markdown` and `--require`."""
+    options.add_argument(
+        "--junit",
+        type=Path,
+        metavar="FILE",
+        help="also write JUnit XML: a case for each result with its limits; without limits, one for each check",
+    )
+    options.add_argument(
+        "--markdown", type=Path, metavar="FILE", help="also write Markdown, for the summary of a CI job"
+    )
+    add_require(options)
+
+
+def add_require(options: argparse._ActionsContainer) -> None:
+    """`--require`."""
+    options.add_argument(
+        "--require",
+        choices=(ACCEPTANCE,),
+        metavar="CLASS",
+        help="acceptance: end with status 1 if the class is not ACCEPTANCE, as of EXPLORE with every limit held",
+    )

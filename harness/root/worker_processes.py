@@ -1,0 +1,72 @@
+"""Worker processes by multiprocessing, none of whose names outlive them.
+
+It names sockets and semaphores, which it removes only where Python ends in good order: a process that a launcher ends
+or the kernel kills leaves them, as its resource tracker is killed with it.
+"""
+
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlio_bench import locked_folders
+from dlio_bench.free_space import SHARED_MEMORY
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext, SpawnContext
+
+PREFIX = "dlio-bench-workers-"  # of the folders that processes with workers have in shared memory
+_LAST = -100  # priority of a finalizer: behind those of semaphores, which remove themselves
+
+
+def spawn() -> "SpawnContext":
+    """Workers that are new interpreters."""
+    import multiprocessing  # late: a command that only sweeps needs it not
+
+    _settle()
+    return multiprocessing.get_context("spawn")
+
+
+def fork_server(module: str) -> "ForkServerContext":
+    """Workers that a server forks, which is a new interpreter and has loaded `module`.
+
+    A process that has MPI and threads must not be forked itself.
+    """
+    import multiprocessing
+
+    _settle()
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([module])
+    return context
+
+
+def sweep() -> None:
+    """Remove what processes that are gone have left: their folders, and semaphores that are named after them."""
+    locked_folders.sweep(PREFIX, SHARED_MEMORY, _cleared)
+
+
+def _settle() -> None:
+    """Give this process a folder, once, in which its sockets are and after which its semaphores are named. OSError."""
+    from multiprocessing import process, util
+
+    # Python has no public way to choose either. Semaphores are files of shared memory, in no folder (sem_overview(7)).
+    config: dict[str, Any] = process.current_process()._config  # type: ignore[attr-defined]  # private
+    if Path(config.get("tempdir") or "").name.startswith(PREFIX):
+        return
+    sweep()
+    folder, lock = locked_folders.made(PREFIX, SHARED_MEMORY)
+    config |= {"tempdir": str(folder), "semprefix": f"/{folder.name}"}
+    util.Finalize(None, _removed, (folder, lock), exitpriority=_LAST)
+
+
+def _removed(folder: Path, lock: int) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    os.close(lock)
+
+
+def _cleared(folder: Path) -> bool:
+    for semaphore in SHARED_MEMORY.glob(f"sem.{folder.name}-*"):
+        with suppress(FileNotFoundError):
+            semaphore.unlink()
+    return True
