@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from dlio_bench.batches import Batch, Bytes, Ids
 from dlio_bench.counters import Cost
-from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.dataset import DAMAGED, Dataset
 
 
 class Decode(Struct, frozen=True):
@@ -18,7 +18,8 @@ class Decode(Struct, frozen=True):
     fields: of the dataset, in the order `apply` gets them. sample_bytes: what it delivers, alike for every sample.
     apply(id, fields, out): fills `out`, sample_bytes long, from the delivered bytes of each field; DataError when they
     are damaged. what: one line for people, with the source. many(ids, fields of each): the same of several samples, one
-    by one, for a library that takes long to begin; None: `apply` is called for each.
+    by one, for a library that takes long to begin; None: `apply` is called for each. remedy: what to do about a sample
+    that it cannot decode.
     """
 
     fields: tuple[str, ...]
@@ -26,6 +27,7 @@ class Decode(Struct, frozen=True):
     apply: Callable[[int, Sequence[memoryview], memoryview], None]
     what: str
     many: Callable[[Sequence[int], Sequence[Sequence[memoryview]]], Iterator[bytes]] | None = None
+    remedy: str = DAMAGED
 
     def each(self, ids: Sequence[int], samples: Sequence[Sequence[memoryview]]) -> Iterator[Bytes]:
         """What it makes of several samples, one by one, uint8 [sample_bytes]; valid until the next is asked for."""

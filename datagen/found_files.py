@@ -4,6 +4,8 @@ Where samples lie is taken from the files' own metadata, so that no sample is re
 """
 
 import json
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -20,16 +22,28 @@ from dlio_bench.errors import DataError, EnvironmentFailure, UsageError, remedy
 
 CONTENT = "content"  # the one field of a sample that is a whole file
 RAW, HDF5 = "raw", "hdf5"
+# files about the samples, which are none
+ABOUT = re.compile(r"(readme|licen[cs]e|copying|notice|changelog|authors|citation)(\.(txt|md|rst|cff))?", re.IGNORECASE)
+IMAGES = {".jpg", ".jpeg", ".png", ".gif", ".bmp", ".tif", ".tiff", ".webp"}
+_HDF5_INSTEAD = "Write them as HDF5 datasets, the samples along the first axis, and name these with fields="
+# files that hold many samples, or parts of one, which are not told apart here: what to do instead
+MANY = {
+    re.compile(r"\.(tar(\.\w+)?|tgz|tbz2?|txz)$"): "a tar archive of many samples. Unpack it, so that each file is one",
+    re.compile(r"\.parquet$"): f"a Parquet file of many samples. {_HDF5_INSTEAD}",
+    re.compile(r"(^|/)(\.zarray|zarr\.json)$"): f"of a Zarr store, whose files are parts of arrays. {_HDF5_INSTEAD}",
+}
 
 
-def found(place: Path, names: Sequence[str] = ()) -> Dataset:
-    """The dataset of a file, or of all files below a folder but hidden ones, in the order of their names.
+def found(place: Path, names: Sequence[str] = (), patterns: Sequence[str] = ()) -> Dataset:
+    """The dataset of a file, or of the files below a folder, in the order of their names.
 
     names: HDF5 datasets, with the samples along their first axis; without them each file is one sample, whose field is
-    CONTENT. UsageError, DataError and EnvironmentFailure that name the file.
+    CONTENT. patterns: of the files that are meant, as `PurePath.match` takes them; without them all that are neither
+    hidden nor about the others (README, LICENSE), which must be of one kind. UsageError, DataError and
+    EnvironmentFailure that name the file.
     """
     try:
-        folder, paths = _files(place)
+        folder, paths = _files(place, patterns)
         is_hdf5 = [path.suffix.lower() in CONTAINERS[HDF5].endings for path in paths]
         if names:
             paths = [path for path, fits in zip(paths, is_hdf5, strict=True) if fits]
@@ -41,6 +55,7 @@ def found(place: Path, names: Sequence[str] = ()) -> Dataset:
                 "make a dataset of the files with dlio-bench index."
             )
         if not names:
+            _require_samples(folder, paths, chosen=bool(patterns))
             return _dataset(folder, paths, RAW, (Field(CONTENT, "|u1", (-1,)),))
         fields = hdf5.fields_of(paths[0], names)
         try:
@@ -55,15 +70,44 @@ def found(place: Path, names: Sequence[str] = ()) -> Dataset:
         ) from error
 
 
-def _files(place: Path) -> tuple[Path, list[Path]]:
+def _files(place: Path, patterns: Sequence[str]) -> tuple[Path, list[Path]]:
     """The folder, and the files in it that are meant."""
     if place.is_file():
         return place.parent.absolute(), [place.absolute()]
     if not place.is_dir():
         raise UsageError(f"There is no file or folder {place}. Give a dataset, a folder of files, or a file.")
     folder = place.absolute()
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != NAME)
-    return folder, [path for path in paths if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+    files = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file() and path.name != NAME)
+    files = [path for path in files if not any(part.startswith(".") for part in path.parts)]
+    if patterns:
+        chosen = [path for path in files if any(path.match(pattern) for pattern in patterns)]
+        if files and not chosen:
+            raise UsageError(f"{place} holds no file that fits files={[*patterns]!r}. One of its files: {files[0]}.")
+    else:
+        chosen = [path for path in files if not ABOUT.fullmatch(path.name)]
+    return folder, [folder / path for path in chosen]
+
+
+def _require_samples(folder: Path, paths: Sequence[Path], *, chosen: bool) -> None:
+    """UsageError for files that are not one sample each; unless they were `chosen`, also for files of several kinds."""
+    arrays = [path for parent in {path.parent for path in paths} if (path := parent / ".zarray").exists()]
+    for path in (*paths, *arrays):
+        for name, told in MANY.items():
+            if name.search(path.as_posix().lower()):
+                raise UsageError(f"{path} is {told}.")
+    endings = Counter(map(_ending, paths))
+    if not chosen and len({"image" if ending in IMAGES else ending for ending in endings}) > 1:
+        told = ", ".join(f"{count} {ending or 'without one'}" for ending, count in endings.most_common(5))
+        raise UsageError(
+            f"{folder} holds files with several endings: {told}. Say which of them are samples, such as "
+            f'files="*{endings.most_common(1)[0][0]}", or files="*" for all.'
+        )
+
+
+def _ending(path: Path) -> str:
+    """In lower case; none where it is no word, such as the number of a time step."""
+    ending = path.suffix.lower()
+    return ending if re.fullmatch(r"\.[a-z]\w{0,7}", ending) else ""
 
 
 def _dataset(folder: Path, paths: Sequence[Path], container: str, fields: tuple[Field, ...]) -> Dataset:

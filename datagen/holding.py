@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import CONTAINERS
-from dlio_bench.datagen.layout import Field, Layout
+from dlio_bench.datagen.layout import Layout, as_declared
 from dlio_bench.datagen.manifest import ANEW, NAME, Manifest, description_digest, spec_digest
 from dlio_bench.errors import DataError
 
@@ -47,19 +47,15 @@ def _fault_of_files(manifest: Manifest, layout: Layout) -> str | None:
     """Files of others have any names; what `index` wrote of them has a digest."""
     if manifest.container not in (layout.container, CONTAINERS[layout.container].by_library):
         return f"the container of {layout.workload} {layout.variant} is {layout.container}, not {manifest.container}"
-    pairs = zip(manifest.fields, layout.fields, strict=False)
-    if len(manifest.fields) != len(layout.fields) or not all(_as_declared(*pair) for pair in pairs):
+    names = {field.name for field in manifest.fields}
+    declared = [field for field in layout.fields if field.name in names or field.name not in layout.optional]
+    if len(manifest.fields) != len(declared) or not all(map(as_declared, manifest.fields, declared)):
         return _fields_differ(layout, tiny=manifest.tiny)
     if unknown := {entry.split for entry in manifest.files} - {split.name for split in layout.splits}:
         return f"{layout.workload} {layout.variant} has no split '{sorted(unknown)[0]}'"
     if manifest.spec != description_digest(manifest):
         return "it was changed after `index` wrote it, or an earlier version wrote it, which looked less closely"
     return None
-
-
-def _as_declared(field: Field, declared: Field) -> bool:
-    """Whether a field is as declared; records of others may have other lengths."""
-    return field == declared or field == replace(declared, shape=(-1,))
 
 
 def _fields_differ(layout: Layout, *, tiny: bool) -> str:

@@ -13,7 +13,7 @@ from dlio_bench.datagen.completion import complete, manifest_of
 from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.formats.container import Container, opened
-from dlio_bench.datagen.layout import Field, Layout, Written
+from dlio_bench.datagen.layout import Field, Layout, Written, as_declared
 from dlio_bench.datagen.manifest import NAME, FileEntry, Manifest, description_digest, from_json
 from dlio_bench.errors import DataError, UsageError
 
@@ -43,6 +43,24 @@ def candidates(folder: Path, layout: Layout) -> tuple[list[str], list[str]]:
         and (Path(name).suffix or "-of-" in name)
     }
     return [name for name in names if name in fitting], [name for name in names if name not in fitting]
+
+
+def as_stored(folder: Path, layout: Layout, names: Sequence[str]) -> Layout:
+    """The layout with the fields that files have: without optional ones that a file lacks, with integers as stored."""
+    types_of = CONTAINERS[layout.container].types_of
+    if types_of is None:
+        return layout
+    every_file = [types_of(folder / name, [field.name for field in layout.fields]) for name in names]
+    readable = [types for types in every_file if types is not None]
+    fields = []
+    for field in layout.fields:
+        if field.name in layout.optional and not all(field.name in types for types in readable):
+            continue
+        stored = replace(
+            field, dtype=next((types[field.name] for types in readable if field.name in types), field.dtype)
+        )
+        fields.append(stored if as_declared(stored, field) else field)
+    return replace(layout, fields=tuple(fields))
 
 
 def examine(
@@ -86,9 +104,20 @@ def index(folder: Path, layout: Layout, files: Sequence[Indexed], splits: Sequen
     return open_dataset(folder)
 
 
-def differences(layout: Layout, indexed: Iterable[Indexed], splits: Sequence[str]) -> list[str]:
-    """Where the files are not as published, one line each: their number, their samples, the length of their samples."""
+def differences(layout: Layout, published: Layout, indexed: Iterable[Indexed], splits: Sequence[str]) -> list[str]:
+    """Where the files are not as published, one line each: their fields, number, samples, the length of their samples.
+
+    layout: as the files have it.
+    """
     lines = []
+    stored = {field.name: field.dtype for field in layout.fields}
+    if absent := [field.name for field in published.fields if field.name not in stored]:
+        lines.append(f"without {', '.join(absent)}, which no reader needs")
+    lines += [
+        f"'{field.name}' holds {stored[field.name]} instead of {field.dtype}"
+        for field in published.fields
+        if stored.get(field.name, field.dtype) != field.dtype
+    ]
     by_split = {
         split.name: [file for file, name in zip(indexed, splits, strict=True) if name == split.name]
         for split in layout.splits

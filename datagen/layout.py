@@ -37,7 +37,7 @@ class FileSpec(Struct, frozen=True):
 
 
 class Split(Struct, frozen=True):
-    """One part of a dataset that is read for one purpose, in its published size and at any smaller one.
+    """One part of a dataset that is read for one purpose, in its published size and at any other one.
 
     `file_bytes` is the stored size of a file, exact or (ImageNet, GZIP) the mean; `payload_bytes` is what a sample is
     to the application, without its container (a mean where sizes vary). `spec_files(n)` gives the split's first n
@@ -79,6 +79,7 @@ class Layout(Struct, frozen=True):
     from one flat folder): it gets a count for every split, in their order, and gives all files as `files` does.
     `split_counts`: a number of files -> those of each split, where the application's code says so; None: in proportion.
     `fault` says why a sample (of one field) cannot be decoded; None if it can. Others' files may hold anything.
+    `optional`: fields that no reader needs, and others' files may lack.
     `auxiliary` names files without samples (CDB's stats.h5) and their writers `(path, seed)`.
     All callables are picklable (module-level functions or partials of them): files are written by processes.
     """
@@ -96,6 +97,7 @@ class Layout(Struct, frozen=True):
     joint_files: Callable[[tuple[int, ...]], tuple[FileSpec, ...]] | None = None
     split_counts: Callable[[int], tuple[int, ...]] | None = None
     fault: Callable[[bytes], str | None] | None = None
+    optional: tuple[str, ...] = ()
 
     @property
     def full_files(self) -> int:
@@ -129,8 +131,7 @@ class Layout(Struct, frozen=True):
     def files(self, counts: "Counts") -> tuple[FileSpec, ...]:
         """The files of a dataset with so many of each split, one split after the other, sample ids running through.
 
-        A number alone counts training files. UsageError for more files than a split is published with, where its
-        names say how many there are.
+        A number alone counts training files. Beyond its published size a split repeats, with new samples.
         """
         file_counts = per_split(self, counts)
         if self.joint_files is not None:
@@ -141,6 +142,16 @@ class Layout(Struct, frozen=True):
             specs = split.spec_files(file_counts[split.name]) if file_counts[split.name] else ()
             files += [replace(spec, first=first + spec.first, split=split.name) for spec in specs]
         return tuple(files)
+
+
+def as_declared(field: Field, declared: Field) -> bool:
+    """Whether others' field serves as the declared one: records may have other lengths, integers other types."""
+    integers = np.dtype(field.dtype).kind in "iu" and np.dtype(declared.dtype).kind == "i"
+    return (
+        field.name == declared.name
+        and field.shape in (declared.shape, (-1,))
+        and (field.dtype == declared.dtype or integers)
+    )
 
 
 Counts = Mapping[str, int] | int  # files of each split by its name; a number alone counts training files

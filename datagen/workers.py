@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import get_context
 
 from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.worker_processes import spawn
 
 MOST_WORKERS = 8
 ALONE = 64_000_000  # bytes that one process works through sooner than others start
@@ -26,7 +26,7 @@ def worker_pool(count: int, doing: str, fix: str) -> Iterator[ProcessPoolExecuto
     --workers'.
     """
     try:
-        with ProcessPoolExecutor(count, get_context("spawn")) as pool:
+        with ProcessPoolExecutor(count, spawn()) as pool:
             yield pool
     except BrokenProcessPool as error:
         raise EnvironmentFailure(

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -23,6 +22,7 @@ from dlio_bench.datagen.manifest import PROGRESS
 from dlio_bench.datagen.raw_rate import Raw, raw_goal, write_raw
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.interruptible import interruptible
+from dlio_bench.worker_processes import spawn
 
 _RAW_PATIENCE = 60.0  # seconds for all workers to start
 _FIXES = {
@@ -80,7 +80,7 @@ def by_this_process(work: Work, finished: Finished) -> Timing:
 
 def by_processes(count: int, work: Work, finished: Finished) -> Timing:
     """`count` spawned processes, each taking the next file. Whatever ends this early ends them too, at once."""
-    context = get_context("spawn")
+    context = spawn()
     theirs, ours = context.Pipe(duplex=False)
     barrier = context.Barrier(count)
     spans: list[tuple[float, float]] = []

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench import recorder
+from dlio_bench.atomic_files import naming
 from dlio_bench.batches import Batch, Block, Ids
 from dlio_bench.benchmarks import tensors
 from dlio_bench.benchmarks.cdb.decode import DEFECT, USED, Normal, normal
@@ -30,6 +31,7 @@ from dlio_bench.benchmarks.pipeline import CostOf, Decode, Plan, Upstream
 from dlio_bench.components import CODE
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError, EnvironmentFailure
+from dlio_bench.free_space import SHARED_MEMORY
 
 PROCESSES, PARALLEL_CALLS, PREFETCH = 4, 4, 16
 INTER_OP, INTRA_OP = 6, 1
@@ -48,18 +50,20 @@ class Processes:
         from concurrent.futures import ProcessPoolExecutor
         from concurrent.futures.process import BrokenProcessPool
 
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([_WORKER])
+        from dlio_bench.worker_processes import fork_server
+
+        context = fork_server(_WORKER)
         before = set(multiprocessing.active_children())
         from dlio_bench.benchmarks.cdb import worker
 
         self._worker = worker
         # Not multiprocessing.Pool, which waits for ever when one of its processes is killed; the way of a result,
         # pickled, over one pipe, through one thread, is the same.
-        asked = context.Semaphore(0)
-        self._pool: ProcessPoolExecutor | None = ProcessPoolExecutor(
-            PROCESSES, mp_context=context, initializer=worker.prepare, initargs=(asked, recorder.folder())
-        )
+        with naming(SHARED_MEMORY):
+            asked = context.Semaphore(0)
+            self._pool: ProcessPoolExecutor | None = ProcessPoolExecutor(
+                PROCESSES, mp_context=context, initializer=worker.prepare, initargs=(asked, recorder.folder())
+            )
         try:
             try:
                 # a call starts a process where none is idle: none takes a call before all are asked for

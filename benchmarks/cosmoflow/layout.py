@@ -1,8 +1,9 @@
 """CosmoFlow's files, in the generations that were published: TFRecords of 128^3 voxels, at first of 64^3."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from dlio_bench.datagen.layout import PHYSICAL, TEST, TRAIN, VALIDATION, Field, 
 FULL_SIDE, TINY_SIDE = 128, 16  # voxels
 REDSHIFTS = 4  # MLPerf: 0, 0.5, 1.5, 3
 ORIGINAL_FILES = {TRAIN: 400, VALIDATION: 50, TEST: 49}  # a simulation each, of 64 samples
+_SC18_FILES = 2_607  # 1.4 TB / 536.9 MB
 _V1_FILES, _V07_FILES, _VALIDATION_FILES = 524_288, 262_144, 65_536
 _FRAME = tfrecord.HEAD + tfrecord.TAIL
 _VOXELS, _LABELS = 0, 1  # streams
@@ -82,7 +84,7 @@ def sc18(tiny: bool, fill: str) -> Layout:
     """
     return _early(
         SC18,
-        {TRAIN: (2_607, early_files)},  # 1.4 TB / 536.9 MB
+        {TRAIN: ("", _SC18_FILES)},
         source="NERSC/cosmoflow-sims @0470136 io_Cosmo-3param.py; Mathuriya et al., arXiv 1808.04728",
         tiny=tiny,
         fill=fill,
@@ -94,15 +96,10 @@ def original(tiny: bool, fill: str) -> Layout:
 
     499 simulations, each cut into 64 cubes; a file of the training split has cubes of any of its 400 simulations.
     """
-    first = ORIGINAL_FILES[TRAIN]
-    names = {
-        TRAIN: partial(early_files, folder="train/"),
-        VALIDATION: partial(early_files, folder="val/", number=first),
-        TEST: partial(early_files, folder="test/", number=first + ORIGINAL_FILES[VALIDATION]),
-    }
+    folders = {TRAIN: "train/", VALIDATION: "val/", TEST: "test/"}
     return _early(
         ORIGINAL,
-        {name: (files, names[name]) for name, files in ORIGINAL_FILES.items()},
+        {name: (folders[name], files) for name, files in ORIGINAL_FILES.items()},
         source="NERSC/CosmoFlow @28937fa, README-original (62 GB), io_Cosmo.py, hyper_parameters_Cosmo.py",
         tiny=tiny,
         fill=fill,
@@ -121,21 +118,34 @@ def early_bytes(generation: Early, side: int) -> int:
     return sum(map(len, example.encode({"data_raw": voxels, "label_raw": labels})))
 
 
-def mlperf_files(files: int, *, split: str = TRAIN, simulation: int = 0) -> tuple[FileSpec, ...]:
+class Numbers(NamedTuple):
+    """The published numbers of a split's simulations, or files: `own` from `first` on, of those of all splits."""
+
+    first: int
+    own: int
+    all: int
+
+    def of(self, position: int) -> int:
+        """The number at a position; behind all published ones they go on alike, so that no two splits share one."""
+        before, position = divmod(position, self.own)
+        return before * self.all + self.first + position
+
+
+def mlperf_files(files: int, *, split: str, numbers: Numbers) -> tuple[FileSpec, ...]:
     """The pattern train/<subdir>_<basename>_%03i.tfrecord; subdir and base name, and so their numbers, are ours.
 
-    `simulation` is the number of the split's first one: no simulation is in two splits.
+    `numbers` are those of the split's simulations.
     """
     names = (divmod(number, _SUBVOLUMES) for number in range(files))
     return tuple(
-        FileSpec(f"{split}/univ_ics_a{simulation + run:08d}_{piece:03d}.tfrecord", number, 1, split)
+        FileSpec(f"{split}/univ_ics_a{numbers.of(run):08d}_{piece:03d}.tfrecord", number, 1, split)
         for number, (run, piece) in enumerate(names)
     )
 
 
-def early_files(files: int, *, folder: str = "", number: int = 0) -> tuple[FileSpec, ...]:
-    """<i>.tfrecord, where `number` is the first i of the split."""
-    return tuple(FileSpec(f"{folder}{number + n}.tfrecord", n * SAMPLES, SAMPLES) for n in range(files))
+def early_files(files: int, *, folder: str, numbers: Numbers) -> tuple[FileSpec, ...]:
+    """<i>.tfrecord, where i is one of `numbers`."""
+    return tuple(FileSpec(f"{folder}{numbers.of(n)}.tfrecord", n * SAMPLES, SAMPLES) for n in range(files))
 
 
 def write_mlperf(path: Path, spec: FileSpec, seed: int, *, side: int, gzip: bool) -> Written:
@@ -173,13 +183,13 @@ def early_example(generation: Early, seed: int, sample: int, side: int) -> Seque
 
 def _early(
     generation: Early,
-    splits: Mapping[str, tuple[int, Callable[[int], tuple[FileSpec, ...]]]],
+    splits: Mapping[str, tuple[str, int]],
     *,
     source: str,
     tiny: bool,
     fill: str,
 ) -> Layout:
-    """The layout of a generation before MLPerf, given the files of each split, and what names them."""
+    """The layout of a generation before MLPerf, given the folder and the number of files of each split."""
     side = TINY_SIDE if tiny else generation.side
     message = early_bytes(generation, side)
     return Layout(
@@ -195,9 +205,11 @@ def _early(
                 samples_per_file=SAMPLES,
                 file_bytes=SAMPLES * (message + _FRAME),
                 payload_bytes=generation.itemsize * (side**3 + generation.targets),
-                spec_files=specs,
+                spec_files=partial(early_files, folder=folder, numbers=numbers),
             )
-            for name, (files, specs) in splits.items()
+            for name, (folder, files), numbers in zip(
+                splits, splits.values(), _numbers([files for _, files in splits.values()]), strict=True
+            )
         ),
         source=source,
         tiny=tiny,
@@ -209,13 +221,8 @@ def _early(
 
 def _mlperf_splits(training: int, file_bytes: int, side: int) -> tuple[Split, ...]:
     """Folders train/ and validation/."""
-    names: dict[str, tuple[int, Callable[[int], tuple[FileSpec, ...]]]] = {
-        TRAIN: (training, mlperf_files),
-        VALIDATION: (
-            _VALIDATION_FILES,
-            partial(mlperf_files, split=VALIDATION, simulation=training // _SUBVOLUMES),
-        ),
-    }
+    published = {TRAIN: training, VALIDATION: _VALIDATION_FILES}
+    simulations = _numbers([files // _SUBVOLUMES for files in published.values()])
     return tuple(
         Split(
             name=name,
@@ -224,10 +231,15 @@ def _mlperf_splits(training: int, file_bytes: int, side: int) -> tuple[Split, ..
             samples_per_file=1,
             file_bytes=file_bytes,
             payload_bytes=2 * REDSHIFTS * side**3 + 4 * PARAMETERS,
-            spec_files=specs,
+            spec_files=partial(mlperf_files, split=name, numbers=numbers),
         )
-        for name, (files, specs) in names.items()
+        for (name, files), numbers in zip(published.items(), simulations, strict=True)
     )
+
+
+def _numbers(counts: Sequence[int]) -> list[Numbers]:
+    """Of so many simulations, or files, of each split, one split behind the other."""
+    return [Numbers(sum(counts[:split]), count, sum(counts)) for split, count in enumerate(counts)]
 
 
 def _side(tiny: bool) -> int:

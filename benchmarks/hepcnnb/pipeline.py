@@ -22,6 +22,7 @@ from dlio_bench.batches import Batch, Block, Ids, is_validation
 from dlio_bench.benchmarks.failures import read_failure
 from dlio_bench.benchmarks.hepcnnb.decode import FIELDS
 from dlio_bench.benchmarks.hepcnnb.decode import decode as decode_of
+from dlio_bench.benchmarks.hepcnnb.layout import SCALARS
 from dlio_bench.benchmarks.pipeline import CostOf, Decode, Plan, Upstream
 from dlio_bench.components import CODE
 from dlio_bench.counters import Cost
@@ -173,13 +174,16 @@ def _read(dataset: Dataset, file: int, cost: Cost) -> Arrays:
             arrays = {name: file_opened[name][()] for name in _READ}
     except (OSError, KeyError, RuntimeError) as error:
         raise read_failure(path, error) from error
-    read, size = time.perf_counter(), sum(values.nbytes for values in arrays.values())
+    read, entry = time.perf_counter(), dataset.manifest.files[file]
+    # of compressed files less than the arrays have
+    size = int(dataset.locate(np.arange(entry.first, entry.first + entry.samples), FIELDS)[2].sum())
     cost.read_seconds += read - started
     cost.bytes_requested += size
     if track := recorder.here():
         track.add(FILE_READ, started, read, size, file=file)
         track.add(OPEN, started, opened, file=file)
     arrays["data"] = np.ascontiguousarray(np.transpose(arrays["data"], [0, 2, 3, 1]))
+    arrays |= {name: arrays[name].astype(SCALARS[name], copy=False) for name in _READ if name in SCALARS}
     cost.decode_seconds += time.perf_counter() - read
     return arrays
 

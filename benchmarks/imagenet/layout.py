@@ -16,7 +16,6 @@ from dlio_bench.datagen import random_bytes
 from dlio_bench.datagen.formats import example, tfrecord
 from dlio_bench.datagen.formats.tfrecord import Piece
 from dlio_bench.datagen.layout import PHYSICAL, RANDOM, TRAIN, VALIDATION, Field, FileSpec, Layout, Split, Written
-from dlio_bench.errors import UsageError
 
 IMAGES = {TRAIN: 1_281_167, VALIDATION: 50_000}
 SHARDS = {TRAIN: 1024, VALIDATION: 128}
@@ -103,12 +102,12 @@ def raw_layout(tiny: bool, fill: str) -> Layout:
 
 
 def spec_files(files: int, *, split: str, tiny: bool) -> tuple[FileSpec, ...]:
-    """The first `files` shards, each with its published number of records. UsageError for more than there are."""
+    """The first `files` shards, each with its published number of records; beyond the published ones they repeat."""
     shards = SHARDS[split]
-    _require(files, shards, f"{split} shards")
+    named = shards * max(1, -(-files // shards))
     first = [n * TINY_SAMPLES[split] if tiny else _first_image(n, IMAGES[split], shards) for n in range(files + 1)]
     return tuple(
-        FileSpec(f"{split}-{n:05d}-of-{shards:05d}", first[n], first[n + 1] - first[n], split) for n in range(files)
+        FileSpec(f"{split}-{n:05d}-of-{named:05d}", first[n], first[n + 1] - first[n], split) for n in range(files)
     )
 
 
@@ -119,11 +118,7 @@ def joint_raw_files(counts: Sequence[int]) -> tuple[FileSpec, ...]:
 
 
 def raw_files(files: int, *, split: str, first: int = 0) -> tuple[FileSpec, ...]:
-    """n01453764/n01453764_0.JPEG and on, or validation/n01453764/ILSVRC2012_val_00000001.JPEG and on.
-
-    UsageError for more than there are.
-    """
-    _require(files, IMAGES[split], f"{split} images")
+    """n01453764/n01453764_0.JPEG and on, or validation/n01453764/ILSVRC2012_val_00000001.JPEG and on."""
     specs = []
     for number in range(files):
         folder = synset(label_of(first + number))
@@ -198,16 +193,15 @@ def record(seed: int, sample: int, shrink: int, fill: str) -> list[Piece]:
     )
 
 
-def _require(files: int, most: int, noun: str) -> None:
-    if files > most:
-        raise UsageError(f"ImageNet has {most} {noun}, but {files} were asked for. Ask for at most {most}.")
-
-
 def _first_image(shard: int, images: int, shards: int) -> int:
-    """First image of a shard: both of the conversion's `linspace(...).astype(int)`, in integers."""
+    """First image of a shard: both of the conversion's `linspace(...).astype(int)`, in integers.
+
+    Behind the last shard all images come once more.
+    """
+    before, shard = divmod(shard, shards)
     thread, part = divmod(shard, shards // THREADS)
     start, stop = (bound * images // THREADS for bound in (thread, thread + 1))
-    return start + part * (stop - start) // (shards // THREADS)
+    return before * images + start + part * (stop - start) // (shards // THREADS)
 
 
 def _integer(value: int) -> npt.NDArray[np.int64]:

@@ -35,11 +35,15 @@ class Place(NamedTuple):
 
 
 @cache
-def firsts(tiny: bool) -> npt.NDArray[np.int64]:
-    """The first tile of each slide, and the number of all tiles: int64 [slides + 1]. A tiny slide is one tile."""
-    counts = np.ones(SLIDES, np.int64)
+def firsts(tiny: bool, times: int = 1) -> npt.NDArray[np.int64]:
+    """The first tile of each slide, and the number of all tiles: int64 [slides + 1]. A tiny slide is one tile.
+
+    times: how often there are as many slides as are published.
+    """
+    count = SLIDES * times
+    counts = np.ones(count, np.int64)
     if not tiny:
-        words = np.random.Philox(key=np.array([_KEY, 0], np.uint64)).random_raw(SLIDES)
+        words = np.random.Philox(key=np.array([_KEY, 0], np.uint64)).random_raw(count)
         counts = np.array(PUBLISHED_TILES)[(words >> np.uint64(32)).astype(np.int64) * len(PUBLISHED_TILES) >> 32]
         counts[: len(PUBLISHED_TILES)] = PUBLISHED_TILES
     return np.concatenate(([0], np.cumsum(counts)))
@@ -47,7 +51,10 @@ def firsts(tiny: bool) -> npt.NDArray[np.int64]:
 
 def place(sample: int, *, tiny: bool, size: int) -> Place:
     """Where a tile of all slides lies in its own."""
-    starts = firsts(tiny)
+    times = 1
+    while sample >= firsts(tiny, times)[-1]:
+        times *= 2
+    starts = firsts(tiny, times)
     slide = int(np.searchsorted(starts, sample, side="right")) - 1
     number, tiles = sample - int(starts[slide]), int(starts[slide + 1] - starts[slide])
     column, row = divmod(number, isqrt(tiles - 1) + 1)

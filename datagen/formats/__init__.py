@@ -7,7 +7,7 @@ _HDF5, _TFRECORD = (".h5", ".hdf5"), (".tfrecord", ".tfrecords")
 
 CONTAINERS: dict[str, Container] = {
     # contiguous or one chunk, no filter
-    "hdf5": Container(hdf5.locate, _HDF5, by_library="hdf5-filtered", read_with=H5PY),
+    "hdf5": Container(hdf5.locate, _HDF5, by_library="hdf5-filtered", read_with=H5PY, types_of=hdf5.types_of),
     # compressed, filtered or in many chunks: others' files, which HDF5 itself has to read
     "hdf5-filtered": Container(hdf5.locate_rows, _HDF5, library=hdf5.Filtered),
     "tfrecord": Container(

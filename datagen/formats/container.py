@@ -54,6 +54,8 @@ class Container(Struct, frozen=True):
 
     read_with: the library that applications read it with, where `bench-readers` can compare it: H5PY or TF_DATA.
 
+    types_of: the types of the datasets of these names that a file has; None for a file that is no such container.
+
     tfrecords: the compression of its TFRecords, as TFRecordDataset names it; None where it holds no TFRecords.
     """
 
@@ -65,6 +67,7 @@ class Container(Struct, frozen=True):
     by_library: str | None = None
     checksums: Callable[[Path, Extents], Checksums] | None = None
     read_with: str | None = None
+    types_of: Callable[[Path, Sequence[str]], dict[str, str] | None] | None = None
     tfrecords: str | None = None
 
     @property

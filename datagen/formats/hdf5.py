@@ -9,7 +9,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -155,9 +155,10 @@ def read_field(path: Path, dataset: str, index: int | None = None) -> bytes:
 def locate(path: Path, fields: Sequence[Field]) -> Extents:
     """Where HDF5 says that the fields lie: int64 [samples, fields, 2] = offset, bytes.
 
-    A field "name" is the dataset of that name, in whatever group, with the samples along its first axis or, when it has
-    the field's own shape, of one sample; "name[k]" is part k of a dataset that is one sample. DataError, naming file
-    and dataset, when one is absent, of another shape or dtype, or stored so that a plain read cannot find it.
+    A field "name" is the dataset of that path, or the only one of that name in any group, with the samples along its
+    first axis or, when it has the field's own shape, of one sample; "name[k]" is part k of a dataset that is one
+    sample. DataError, naming file and dataset, when one is absent, ambiguous, of another shape or dtype, or stored so
+    that a plain read cannot find it.
     """
     return _located(path, fields, _plainly)
 
@@ -173,7 +174,7 @@ def locate_rows(path: Path, fields: Sequence[Field]) -> Extents:
 def _located(path: Path, fields: Sequence[Field], lay: "Lay") -> Extents:
     try:
         with _h5py().File(path, "r", locking=False) as file:
-            datasets = _datasets(file)
+            datasets = datasets_of(file)
             columns = [_column(path, datasets, field, lay) for field in fields]
     except _FAILURES as error:
         raise DataError(f"{path} cannot be read as HDF5: {error}.") from error
@@ -184,30 +185,60 @@ def _located(path: Path, fields: Sequence[Field], lay: "Lay") -> Extents:
 
 
 def fields_of(path: Path, names: Sequence[str]) -> tuple[Field, ...]:
-    """What a file's datasets of these names hold, with the samples along their first axis. DataError; UsageError."""
+    """What a file's datasets of these paths, or bare names, hold, with the samples along their first axis.
+
+    DataError for a file that cannot be read, UsageError for a name that means no dataset, several, or none of numbers.
+    """
+    fields = []
     try:
         with _h5py().File(path, "r", locking=False) as file:
-            datasets = {name: item for name, item in _datasets(file).items() if hasattr(item, "dtype")}
-            known = {name: (item.dtype, item.shape) for name, item in datasets.items()}
+            datasets = datasets_of(file)
+            for name in names:
+                dataset = meant(path, datasets, name)
+                dtype, shape = dataset.dtype, dataset.shape
+                if not shape or dtype.kind not in "fiub":
+                    raise UsageError(
+                        f"{path}: '{name}' holds {dtype} of the shape {shape}. Name datasets of numbers or booleans "
+                        "with the samples along their first axis."
+                    )
+                fields.append(Field(name, dtype.str, shape[1:]))
+    except DataError as error:  # that of `meant`
+        raise UsageError(f"{error} Give the path of each dataset that you want.") from error
     except _FAILURES as error:
         raise DataError(f"{path} cannot be read as HDF5: {error}.") from error
-    for name in names:
-        if name not in known:
-            raise UsageError(f"{path} has no dataset '{name}'. Its datasets: {', '.join(known) or '(none)'}.")
-        dtype, shape = known[name]
-        if not shape or dtype.kind not in "fiu":
-            raise UsageError(
-                f"{path}: '{name}' holds {dtype} of the shape {shape}. Name datasets of numbers with the samples along "
-                "their first axis."
-            )
-    return tuple(Field(name, known[name][0].str, known[name][1][1:]) for name in names)
+    return tuple(fields)
 
 
-def _datasets(file: Any) -> dict[str, Any]:
-    """Everything in a file by its name without its groups."""
+def types_of(path: Path, names: Sequence[str]) -> dict[str, str] | None:
+    """The types of those of these datasets that a file has, as NumPy writes them; None if it cannot be read as HDF5."""
+    types = {}
+    try:
+        with _h5py().File(path, "r", locking=False) as file:
+            known = datasets_of(file)
+            for name in names:
+                with suppress(DataError):  # absent, or ambiguous
+                    types[name] = meant(path, known, name).dtype.str
+    except _FAILURES:
+        return None
+    return types
+
+
+def datasets_of(file: Any) -> dict[str, Any]:
+    """The datasets of a file by their paths, which begin without a slash."""
     datasets: dict[str, Any] = {}
-    file.visititems(lambda name, dataset: datasets.setdefault(name.rpartition("/")[2], dataset) and None)
+    file.visititems(lambda path, item: datasets.update({path: item} if hasattr(item, "shape") else {}))
     return datasets
+
+
+def meant(path: Path, datasets: Mapping[str, Any], name: str) -> Any:
+    """The dataset at the path `name`, or the only one of that bare name. DataError if there is none, or several."""
+    exact = name.strip("/")
+    found = [exact] if exact in datasets else [key for key in datasets if key.rpartition("/")[2] == name]
+    if not found:
+        raise DataError(f"{path} has no dataset '{name}'. Its datasets: {', '.join(datasets) or '(none)'}.")
+    if len(found) > 1:
+        raise DataError(f"{path} has several datasets '{name}': {', '.join(found)}.")
+    return datasets[found[0]]
 
 
 WHOLE = -1  # a dataset that is one sample
@@ -236,10 +267,10 @@ class Filtered:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._checked: set[str] = set()
+        self._checked: dict[str, Any] = {}  # dataset by name
         try:
             self._file = _h5py().File(path, "r", locking=False)
-            self._datasets = _datasets(self._file)
+            self._datasets = datasets_of(self._file)
         except _FAILURES as error:
             raise DataError(f"{path} cannot be read as HDF5: {error}.") from error
 
@@ -247,10 +278,11 @@ class Filtered:
         """See Opened."""
         name = field.partition("[")[0]
         try:
-            dataset = self._datasets[name]
             if name not in self._checked:
+                dataset = meant(self._path, self._datasets, name)
                 _require_in_file(self._path, name, dataset)
-                self._checked.add(name)
+                self._checked[name] = dataset
+            dataset = self._checked[name]
             into = np.frombuffer(out, dtype=dataset.dtype)
             if place == WHOLE:
                 dataset.read_direct(into.reshape(dataset.shape))
@@ -269,9 +301,7 @@ class Filtered:
 def _column(path: Path, datasets: Mapping[str, Any], field: Field, lay: Lay) -> Extents:
     """Place and bytes of one field in every sample: int64 [samples, 2]."""
     name, _, part = field.name.removesuffix("]").partition("[")
-    dataset = datasets.get(name)
-    if dataset is None or not hasattr(dataset, "dtype"):
-        raise DataError(f"{path} has no dataset '{name}'. Its datasets: {', '.join(datasets) or '(none)'}.")
+    dataset = meant(path, datasets, name)
     if dataset.dtype != np.dtype(field.dtype):
         raise DataError(f"{path}: '{name}' holds {dataset.dtype.str} instead of {field.dtype}.")
     _require_in_file(path, name, dataset)

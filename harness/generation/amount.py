@@ -1,7 +1,7 @@
 """How much of a dataset: from a number of files, a size or a share to the files of every split. Pure arithmetic."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
@@ -9,9 +9,14 @@ from dlio_bench.datagen.layout import Layout
 from dlio_bench.errors import UsageError
 from dlio_bench.units import format_bytes
 
+MOST_FILES = 20_000_000  # of a dataset: their names and places are held in memory
+
 
 class Amount(Struct, frozen=True):
-    """The requested amount, one of these; the published size where all are None."""
+    """The requested amount, one of these; the published size where all are None.
+
+    Beyond the published size the layout repeats, with new samples: memories have outgrown what was published.
+    """
 
     files: int | None = None  # of all splits together
     bytes: int | None = None  # stored, at most
@@ -41,7 +46,7 @@ def fraction(text: str) -> float:
 
 def counts(layout: Layout, amount: Amount) -> dict[str, int]:
     """Files of each split: by the application's own rule where it has one, else in the published proportion and at
-    least one of each. UsageError for less, or for more.
+    least one of each. UsageError for less, or for more than MOST_FILES.
     """
     full = {split.name: split.full_files for split in layout.splits}
     if amount.files is not None:
@@ -82,10 +87,8 @@ def _proportional(layout: Layout, files: int, full: Mapping[str, int]) -> dict[s
             f"--files {files}: {layout.workload} {layout.variant} has {least} splits ({', '.join(full)}), and each "
             f"needs a file. Ask for at least {least}."
         )
-    if files > total:
-        raise UsageError(
-            f"--files {files}: {layout.workload} {layout.variant} is published with {total}. Ask for at most {total}."
-        )
+    if files > MOST_FILES:
+        raise UsageError(f"{files} files are too many: a dataset has at most {MOST_FILES}. Ask for less.")
     if by_rule is not None:
         return by_rule
     files_of = {name: files * count // total for name, count in full.items()}
@@ -107,11 +110,32 @@ def _within(layout: Layout, limit: int) -> dict[str, int]:
             f"--bytes {format_bytes(limit)} is less than one file of each split of {layout.workload} {layout.variant}, "
             f"which weigh {format_bytes(smallest)}. Ask for at least that."
         )
-    low, high = len(full), sum(full.values())
-    while low < high:  # sizes grow with the number of files
-        middle = (low + high + 1) // 2
-        if stored_bytes(layout, _proportional(layout, middle, full)) <= limit:
-            low = middle
+    more = _first(
+        len(full), lambda files: stored_bytes(layout, _proportional(layout, files, full)) > limit, sum(full.values())
+    )
+    return _proportional(layout, max(len(full), more - 1), full)
+
+
+def enough(layout: Layout, needed: int) -> dict[str, int]:
+    """The smallest proportional dataset whose training split weighs `needed`. UsageError for more than MOST_FILES."""
+    full = {split.name: split.full_files for split in layout.splits}
+    files = _first(
+        len(full),
+        lambda files: sizes(layout, counts(layout, Amount(files=files)))[0].stored_bytes >= needed,
+        sum(full.values()),
+    )
+    return counts(layout, Amount(files=files))
+
+
+def _first(low: int, reached: Callable[[int], bool], guess: int) -> int:
+    """The smallest number of files from `low` on for which `reached` holds, as it does for all larger ones."""
+    high = max(low, guess)
+    while not reached(high):  # UsageError beyond MOST_FILES
+        low, high = high + 1, min(2 * high, MOST_FILES) if high < MOST_FILES else high + 1
+    while low < high:
+        middle = (low + high) // 2
+        if reached(middle):
+            high = middle
         else:
-            high = middle - 1
-    return _proportional(layout, low, full)
+            low = middle + 1
+    return low

@@ -14,7 +14,7 @@ from dlio_bench.benchmarks.layouts import find_layout
 from dlio_bench.datagen import objects
 from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.datagen.formats import CONTAINERS
-from dlio_bench.datagen.index import Indexed, candidates, differences, examine, index
+from dlio_bench.datagen.index import Indexed, as_stored, candidates, differences, examine, index
 from dlio_bench.datagen.layout import RANDOM, Layout
 from dlio_bench.datagen.workers import ALONE, usual_workers, worker_pool
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
@@ -53,7 +53,8 @@ def index_data(options: Options) -> int:
 
 def _index(options: Options, url: str | None) -> int:
     """The same for a folder: of objects' copies, if they are of the store `url`, which gets the tables then."""
-    layout = find_layout(registry.find(options.workload), options.variant, tiny=options.tiny, fill=RANDOM)
+    published = find_layout(registry.find(options.workload), options.variant, tiny=options.tiny, fill=RANDOM)
+    layout = published
     folder = options.folder
     if not folder.is_dir():
         raise UsageError(f"There is no folder {folder}. Give the folder that holds the files.")
@@ -66,6 +67,7 @@ def _index(options: Options, url: str | None) -> int:
             f"of such files.{more}"
         )
     names = list(chosen.names)
+    layout = as_stored(folder.absolute(), layout, names)
     examined = list(_examined(folder.absolute(), layout, names))
     refused = [file for file in examined if file.refusal]
     by_library = CONTAINERS[layout.container].by_library
@@ -73,7 +75,8 @@ def _index(options: Options, url: str | None) -> int:
         filtered = replace(layout, container=by_library)
         as_filtered = list(_examined(folder.absolute(), filtered, names))
         still_refused = [file for file in as_filtered if file.refusal]
-        if not still_refused or (options.skip_bad and len(still_refused) < len(refused)):
+        # what it refuses, too, is refused for its reason: being compressed is none
+        if not options.skip_bad or len(still_refused) < len(refused):
             layout, examined, refused = filtered, as_filtered, still_refused
     result: dict[str, Any] = {
         "folder": url or str(folder.absolute()),
@@ -87,7 +90,7 @@ def _index(options: Options, url: str | None) -> int:
     if not refuse:
         of_name = dict(zip(names, chosen.splits, strict=True))
         passed = [*others, *chosen.left_out, *(file.name for file in refused)]
-        result |= _write(folder.absolute(), layout, served, [of_name[file.name] for file in served], passed)
+        result |= _write(folder.absolute(), layout, published, served, [of_name[file.name] for file in served], passed)
         result["notes"] = list(chosen.notes)
         if url is not None:
             uploads.upload_tables(open_dataset(folder), url)
@@ -97,7 +100,12 @@ def _index(options: Options, url: str | None) -> int:
 
 
 def _write(
-    folder: Path, layout: Layout, served: Sequence[Indexed], of_split: Sequence[str], others: Sequence[str]
+    folder: Path,
+    layout: Layout,
+    published: Layout,
+    served: Sequence[Indexed],
+    of_split: Sequence[str],
+    others: Sequence[str],
 ) -> dict[str, Any]:
     try:
         dataset = index(folder, layout, served, of_split)
@@ -106,7 +114,7 @@ def _write(
             f"The manifest cannot be written to {folder}: {error.strerror or error}. Make the folder writable, or "
             "index a folder of links to the files."
         ) from error
-    different = differences(layout, served, of_split)
+    different = differences(layout, published, served, of_split)
     absent = [name for name in layout.auxiliary if not (folder / name).is_file()]
     return {
         "digest": dataset.digest,

@@ -10,7 +10,7 @@ from dlio_bench.benchmarks import registry
 from dlio_bench.benchmarks.layouts import find_layout
 from dlio_bench.datagen.layout import RANDOM, Layout
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.generation.amount import Amount, counts, sizes
+from dlio_bench.harness.generation.amount import enough, sizes
 from dlio_bench.refusals import require_at_least
 from dlio_bench.units import format_bytes, format_seconds
 
@@ -48,12 +48,17 @@ def facts(layout: Layout, options: Options) -> dict[str, Any]:
     needed = None if memory is None else TIMES_MEMORY * memory
     published = {split.name: split.full_files for split in layout.splits}
     files = published if options.full else enough(layout, needed or 0)
+    amount = "--full" if files == published else f"--files {sum(files.values())}"
+    is_default = layout.variant == registry.find(layout.workload).default_variant
+    variant = "" if is_default else f" --variant {layout.variant}"
     split_sizes = sizes(layout, files)
     stored = sum(size.stored_bytes for size in split_sizes)
     return {
         "workload": layout.workload,
         "variant": layout.variant,
         "full": files == published,
+        "times_published": sum(files.values()) / sum(published.values()),
+        "generate": f"dlio-bench generate {layout.workload}{variant} --fill {RANDOM} {amount} --out DIR",
         "nodes": options.nodes,
         "aggregate_memory_bytes": memory,
         "needed_bytes": needed,
@@ -70,38 +75,29 @@ def facts(layout: Layout, options: Options) -> dict[str, Any]:
     }
 
 
-def enough(layout: Layout, needed: int) -> dict[str, int]:
-    """The smallest proportional dataset whose training split weighs `needed`; the whole where even that is less."""
-    low, high = len(layout.splits), sum(split.full_files for split in layout.splits)
-    while low < high:  # the training split grows with the number of files
-        middle = (low + high) // 2
-        if sizes(layout, counts(layout, Amount(files=middle)))[0].stored_bytes >= needed:
-            high = middle
-        else:
-            low = middle + 1
-    return counts(layout, Amount(files=low))
-
-
 def render(document: dict[str, Any]) -> str:
-    """At most 80 columns."""
+    """At most 80 columns, a long command excepted."""
     lines = [f"{document['workload']} {document['variant']}{', the published size' if document['full'] else ''}"]
     if document["needed_bytes"] is not None:
         memory, needed = format_bytes(document["aggregate_memory_bytes"]), format_bytes(document["needed_bytes"])
         nodes = f"{document['nodes']} node{'s' if document['nodes'] > 1 else ''}"
         lines.append(f"  {nodes} with {memory} of memory: a cold run reads at least {needed} ({TIMES_MEMORY} x)")
-    lines.append(f"  {'':<12}{'files':>8}{'samples':>10}{'stored':>10}{'payload':>10}")
+    lines.append(f"  {'':<12}{'files':>9}{'samples':>12}{'stored':>10}{'payload':>10}")
     lines += [
-        f"  {size['name']:<12}{size['files']:>8}{size['samples']:>10}"
+        f"  {size['name']:<12}{size['files']:>9}{size['samples']:>12}"
         f"{format_bytes(size['stored_bytes']):>10}{format_bytes(size['payload_bytes']):>10}"
         for size in document["splits"]
     ]
     lines.append(
-        f"  {'all':<12}{document['files']:>8}{document['samples']:>10}"
+        f"  {'all':<12}{document['files']:>9}{document['samples']:>12}"
         f"{format_bytes(document['stored_bytes']):>10}{format_bytes(document['payload_bytes']):>10}"
     )
     if document["large_enough"] is False:
-        lines.append("  The published training split is smaller than that: use fewer nodes, give the")
-        lines.append("  ranks less memory, or count the run as one that may be served from memory.")
+        lines.append("  The published training split is smaller than that. Leave --full out.")
+    if document["times_published"] > 1:
+        times = f"{document['times_published']:.3g}"
+        lines.append(f"  {times} x the published size: the layout repeats, with new samples")
     if document["seconds"] is not None:
         lines.append(f"  written in {format_seconds(document['seconds'])} at {format_bytes(document['rate'])}/s")
+    lines.append(f"  make it  {document['generate']}")
     return "\n".join(lines)

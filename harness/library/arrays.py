@@ -1,7 +1,7 @@
 """A delivered batch as NumPy arrays, one for each field, which share the reader's memory; and copies of such arrays."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, TypeAlias
 
@@ -74,6 +74,16 @@ def _varying(batch: Batch, columns: Sequence[Column], sample_view: SampleView) -
     return {
         column.name: parts[column.name] if column.shape == VARYING else np.stack(parts[column.name])
         for column in columns
+    }
+
+
+def without(arrays: Arrays, skipped: Container[int]) -> Arrays:
+    """The arrays without the samples of these ids: copies, where they have any of them."""
+    kept = [row for row, sample in enumerate(arrays["ids"].tolist()) if sample not in skipped]
+    if len(kept) == len(arrays["ids"]):
+        return arrays
+    return {
+        name: [value[row] for row in kept] if isinstance(value, list) else value[kept] for name, value in arrays.items()
     }
 
 

@@ -16,15 +16,20 @@ if TYPE_CHECKING:
     from dlio_bench.harness.library.loader import Loader
 
 
-def as_tf(loader: "Loader", batches: "Callable[[Loader], Iterator[Arrays]]", names: Sequence[str]) -> "tf.data.Dataset":
-    """See Loader.as_tf. `batches` begins to iterate over copies, whose memory TensorFlow takes without another copy."""
+def as_tf(
+    loader: "Loader", batches: "Callable[[Loader], Iterator[Arrays]]", names: Sequence[str], *, even: bool
+) -> "tf.data.Dataset":
+    """See Loader.as_tf. `batches` begins to iterate over copies, whose memory TensorFlow takes without another copy.
+
+    even: every batch has as many samples.
+    """
     if find_spec("tensorflow") is None:
         raise EnvironmentFailure(
             "as_tf needs TensorFlow, which is not installed. Install it with pip install 'dlio-bench[tensorflow]'."
         )
     import tensorflow as tf
 
-    samples = None if loader.last == "keep" else loader.batch
+    samples = loader.batch if even else None
     specs = {name: _spec(tf, samples, *field) for name, field in (loader.fields | {"ids": ("<i8", ())}).items()}
     picked(specs, names)  # UsageError
     flat = tuple(names) or tuple(specs)
@@ -33,7 +38,7 @@ def as_tf(loader: "Loader", batches: "Callable[[Loader], Iterator[Arrays]]", nam
     # TensorFlow never lets go of a function that it was given
     weakly = weakref.ref(loader)
 
-    def steps() -> Iterator[int]:
+    def numbers() -> Iterator[int]:
         fetched.clear()  # of an iteration that was given up
         alive = weakly()
         if alive is None:
@@ -53,8 +58,12 @@ def as_tf(loader: "Loader", batches: "Callable[[Loader], Iterator[Arrays]]", nam
         return picked(dict(zip(flat, lent, strict=True)), names)
 
     # what a generator yields is copied once more; what a function returns is not
-    dataset = tf.data.Dataset.from_generator(steps, output_signature=tf.TensorSpec((), tf.int64)).map(tensors)
+    dataset = tf.data.Dataset.from_generator(numbers, output_signature=tf.TensorSpec((), tf.int64)).map(tensors)
     dataset.dlio_bench_loader = loader  # lives as long as the dataset
+    # Not by assert_cardinality, which fails where an iteration begins in mid-epoch, and so ends early. Keras asks here:
+    # without it Keras warns of an end of the data, and takes the length of its first epoch for that of all.
+    steps = len(loader)
+    dataset.cardinality = lambda: tf.constant(steps, tf.int64)
     return dataset
 
 

@@ -29,7 +29,7 @@ def seeded(seed: Any) -> int:
     return number
 
 
-def require_kinds(dataset: Any, fields: Any, decode: Any, tiers: Any, patience: Any) -> None:
+def require_kinds(dataset: Any, fields: Any, patterns: Any, decode: Any, tiers: Any, patience: Any) -> None:
     """UsageError that names the first argument of a kind that cannot be meant."""
     if not isinstance(dataset, str | os.PathLike):
         raise UsageError(f"The dataset is {dataset!r}. Give the path of a folder or of a file.")
@@ -37,6 +37,8 @@ def require_kinds(dataset: Any, fields: Any, decode: Any, tiers: Any, patience: 
         raise UsageError(f"fields={fields!r} is one text. Give a list of names: fields=[{fields!r}].")
     if not isinstance(fields, Sequence) or len(set(fields)) < len(fields):
         raise UsageError(f"fields={fields!r} is no list of different names. Name each field once.")
+    if not isinstance(patterns, Sequence) or not all(isinstance(pattern, str) and pattern for pattern in patterns):
+        raise UsageError(f'files={patterns!r} is no pattern, nor a list of them. Give one, such as files="*.jpg".')
     if not isinstance(decode, bool | Decoder):
         raise UsageError(
             f"decode={decode!r} is neither True, False nor a dlio_bench.Decoder. Put a function of yours into a "

@@ -5,13 +5,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from dlio_bench.benchmarks.model import choose
 from dlio_bench.benchmarks.pipeline import Decode
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.errors import UsageError
+from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.library.arrays import VARYING, Column
+
+MEND = 'Mend the file or the Decoder, or leave such samples out with on_error="skip".'
 
 
 @dataclass(frozen=True)
@@ -19,8 +22,9 @@ class Decoder:
     """A function of one sample that the reader's threads call, for `load(..., decode=Decoder(...))`.
 
     reads: the stored fields that it needs. gives: name -> (dtype, shape) of each array that it makes. apply(id, stored,
-    made): fills the arrays `made`, by name, from the bytes of each field, a memoryview each in the order of `reads`. It
-    raises dlio_bench.errors.DataError for bytes that cannot be decoded; whatever else it raises comes out of the loop.
+    made): fills the arrays `made`, by name, from the bytes of each field, a memoryview each in the order of `reads`. An
+    exception in it is a DataError of the loop, which names file and sample; or, with on_error="skip", the sample is
+    left out.
     """
 
     reads: tuple[str, ...]
@@ -28,8 +32,23 @@ class Decoder:
     apply: Callable[[int, Sequence[memoryview], Mapping[str, Any]], None]
 
 
-def delivered(dataset: Dataset, fields: Sequence[str], decode: "bool | Decoder") -> tuple[Decode | None, list[Column]]:
-    """How samples are decoded (None: not at all), and the arrays that a delivered sample consists of. UsageError."""
+def delivered(
+    dataset: Dataset, fields: Sequence[str], decode: "bool | Decoder", skipped: dict[int, str] | None
+) -> tuple[Decode | None, list[Column]]:
+    """How samples are decoded (None: not at all), and the arrays that a delivered sample consists of. UsageError.
+
+    skipped: where samples that cannot be decoded are noted (see `sample_name`); None: they are an error.
+    """
+    how, columns = _delivered(dataset, fields, decode)
+    return how if how is None or skipped is None else _skipping(how, dataset, skipped), columns
+
+
+def sample_name(dataset: Dataset, sample: int) -> str:
+    """A sample for people: its file, and its number."""
+    return f"{dataset.name(int(dataset.locate(np.array([sample]), ())[0][0]))}, sample {sample}"
+
+
+def _delivered(dataset: Dataset, fields: Sequence[str], decode: "bool | Decoder") -> tuple[Decode | None, list[Column]]:
     if isinstance(decode, Decoder):
         columns = [Column(name, np.dtype(dtype), shape) for name, (dtype, shape) in decode.gives.items()]
         dataset.field_index(decode.reads)  # UsageError for one that is not there
@@ -58,6 +77,24 @@ def _called(decoder: Decoder, columns: Sequence[Column]) -> Decode:
         for column in columns:
             made[column.name] = np.ndarray(column.shape, column.dtype, out, start)
             start += column.bytes
-        decoder.apply(sample, stored, made)
+        try:
+            decoder.apply(sample, stored, made)
+        except (DataError, MemoryError):
+            raise
+        except Exception as error:
+            raise DataError(f"the Decoder raised {type(error).__name__}: {error}.") from error
 
-    return Decode(tuple(decoder.reads), sum(column.bytes for column in columns), apply, "a function of the program")
+    size = sum(column.bytes for column in columns)
+    return Decode(tuple(decoder.reads), size, apply, "a function of the program", remedy=MEND)
+
+
+def _skipping(decode: Decode, dataset: Dataset, skipped: dict[int, str]) -> Decode:
+    """The same, but a sample that fails is noted."""
+
+    def apply(sample: int, stored: Sequence[memoryview], out: memoryview) -> None:
+        try:
+            decode.apply(sample, stored, out)
+        except DataError as error:
+            skipped.setdefault(sample, f"{sample_name(dataset, sample)}: {error}")
+
+    return replace(decode, apply=apply)

@@ -13,25 +13,27 @@ from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.datagen.found_files import found
 from dlio_bench.datagen.layout import TRAIN
 from dlio_bench.datagen.manifest import NAME
-from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import interfaces
 from dlio_bench.harness.cluster.comm import Comm, together
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.ground.defaults import MOST_THREADS
 from dlio_bench.harness.library import ranks, sizes
+from dlio_bench.harness.library.arrays import VARYING
 from dlio_bench.harness.library.asked import require_kinds, seeded, whole
 from dlio_bench.harness.library.course import Course
-from dlio_bench.harness.library.decoding import Decoder, delivered
+from dlio_bench.harness.library.decoding import Decoder, delivered, sample_name
 from dlio_bench.harness.library.loader import Loader
 from dlio_bench.harness.plan.orders import Shape
-from dlio_bench.harness.plan.policies import LOADERS, OWN, REDRAWN, Policy, find, order_of
+from dlio_bench.harness.plan.policies import ALIASES, LOADERS, OWN, POLICIES, REDRAWN, Policy, find, order_of
 from dlio_bench.harness.readers.registry import RankContext, Resources, opened, view_of
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Reader
 from dlio_bench.harness.readers.threads import reading_threads
 from dlio_bench.harness.storage.direct import BUFFERED, DIRECT, IO_MODES, Alignment, alignment_of
-from dlio_bench.refusals import require_at_least
+from dlio_bench.refusals import require_at_least, unknown
 
+RAISE, SKIP = "raise", "skip"
 PATIENCE = 300.0  # seconds, as a command waits for a rank that makes no progress
 
 
@@ -43,7 +45,9 @@ def load(
     epochs: int = 1,
     seed: int = 1,
     fields: Sequence[str] = (),
+    files: str | Sequence[str] = (),
     decode: bool | Decoder = False,
+    on_error: str = RAISE,
     split: str = TRAIN,
     last: str = "drop",
     copy: bool = False,
@@ -59,14 +63,19 @@ def load(
     """Open a dataset for training: a `Loader` of its samples, shared among the ranks of the program.
 
     dataset: a folder that `dlio-bench generate` or `index` has made a dataset; or a folder of files (or one file) of
-    any kind: with `fields` the HDF5 datasets of these names, their samples along the first axis; else each file is a
-    sample, whose field is `content`. reader: a row of the table of policies (docs/reference/readers.md) that knows its
-    order. batch: samples of a rank and step. epochs: in all; readers plan them together, so that they know which
-    samples to keep. seed: of the order. split: train, validation or test. last: what becomes of samples that do not
-    fill the last step, as `--last`. copy: batches stay valid (see Loader).
+    any kind: with `fields` the HDF5 datasets of these paths, their samples along the first axis; else each file is a
+    sample, whose field is `content`. files: which files of such a folder, as one or several patterns: "*.jpg" is a
+    file's name, "train/*.jpg" its folder, too; by default all but hidden ones and READMEs.
+
+    reader: a row of the table of policies (docs/reference/readers.md) that knows its order. batch: samples of a rank
+    and step. epochs: in all; readers plan them together, so that they know which samples to keep. seed: of the order.
+    split: train, validation or test. last: what becomes of samples that do not fill the last step, as `--last`. copy:
+    batches stay valid (see Loader).
 
     fields: which to deliver; by default the workload's view, or all. decode: True: as the workload's application
-    decodes; or a Decoder. check_crc: compare every stored field with its checksum.
+    decodes; or a Decoder. on_error: for a sample that cannot be decoded, or is an empty file: "raise" a DataError that
+    names it, or "skip" it: its batch is then smaller, perhaps empty, and Loader.skipped names it. check_crc: compare
+    every stored field with its checksum.
 
     tiers: bytes of a node's tiers that keep samples, as {"ram": "2GB", "disk": "100GB"}; by default as
     `dlio-bench run`, which takes up to 40 % of a node's memory if the dataset is that large. local_tier: a folder on
@@ -82,22 +91,27 @@ def load(
     batch, epochs, seed = whole("batch", batch), whole("epochs", epochs), seeded(seed)
     threads = None if threads is None else whole("threads", threads)
     require_at_least(1, batch=batch, epochs=epochs, threads=threads)
-    require_kinds(dataset, fields, decode, tiers, patience)
+    patterns = (files,) if isinstance(files, str) else files
+    require_kinds(dataset, fields, patterns, decode, tiers, patience)
+    if on_error not in (RAISE, SKIP):
+        raise UsageError(f"on_error={on_error!r} is not known. Use {RAISE!r} or {SKIP!r}.")
     row = _row(reader)
     here = ranks.ranks(comm, patience)
     place = Path(dataset)
-    data = _opened(here, place, fields)
+    data = _opened(here, place, fields, patterns)
     if check_crc and not data.manifest.checksums_sha256:
         raise UsageError(
             f"check_crc: the files in {place} have no checksums, as no manifest was made of them. Leave check_crc out."
         )
     names = tuple(fields) or _view(data)
-    how, columns = delivered(data, names, decode)
+    skipped: dict[int, str] | None = {} if on_error == SKIP else None
+    how, columns = delivered(data, names, decode, skipped)
     if "ids" in (column.name for column in columns):
         raise UsageError(f"{place} has a field 'ids', by which batches name their samples. Name other fields=.")
     view = view_of(row, data, names, how)
     per_node = ranks.ranks_per_node(here)
     shape = _shape(data, split, here.size, batch, per_node, last)
+    _note_empty(data, _ids(shape), skipped)
     course = Course(row.name, order_of(row), shape, epochs, seed)
     settings = {"reader": row.name, "batch": batch, "epochs": epochs, "seed": seed, "split": split, "last": last}
     _require_same(here, {"dataset": data.digest, **settings, "fields": names})
@@ -124,18 +138,20 @@ def load(
     context = RankContext(here, per_node, local, interfaces.serving(here)[here.rank].address)
     made: list[Reader] = []
     together(here, lambda: made.append(opened(row, view, _parts(course, view, here.rank), resources, context)))
-    return Loader(here, made[0], course, columns, data.digest, copy=copy)
+    return Loader(here, made[0], course, columns, data.digest, copy=copy, skipped=skipped)
 
 
 def _row(reader: str) -> Policy:
     """The row of a reader of ours whose order is a plan. UsageError."""
+    if reader.partition("+")[0] not in (*ALIASES, *POLICIES):
+        raise unknown("reader", reader, [name for name in (*ALIASES, *POLICIES) if _known_course(find(name))])
     row = find(reader)
     if row.delivery in LOADERS:
         raise UsageError(
             f"Reader '{reader}' is another loader ({row.source}), to be measured beside ours. A program uses that "
             "itself, or one of our readers, such as prefetch, through as_tf or as_torch."
         )
-    if row.delivery == OWN or not row.order_known or row.order == REDRAWN:
+    if not _known_course(row):
         raise UsageError(
             f"Reader '{reader}' does not promise which sample comes next, so that a training could not go on where it "
             "stopped. Use another, such as prefetch."
@@ -143,13 +159,22 @@ def _row(reader: str) -> Policy:
     return row
 
 
-def _opened(comm: Comm, place: Path, fields: Sequence[str]) -> Dataset:
+def _known_course(row: Policy) -> bool:
+    """Whether it is a reader of ours whose order is a plan."""
+    return row.delivery not in (*LOADERS, OWN) and row.order_known and row.order != REDRAWN
+
+
+def _opened(comm: Comm, place: Path, fields: Sequence[str], patterns: Sequence[str]) -> Dataset:
     """The dataset, or the files as one: the first rank looks at them for all."""
     if together(comm, (place / NAME).exists)[0]:
+        if patterns:
+            raise UsageError(
+                f"files={[*patterns]!r}: the manifest in {place} says which files it has. Leave files= out."
+            )
         mine: list[Dataset] = []
         together(comm, lambda: mine.append(open_dataset(place)))
         return mine[0]
-    data = together(comm, lambda: found(place, fields) if comm.rank == 0 else None)[0]
+    data = together(comm, lambda: found(place, fields, patterns) if comm.rank == 0 else None)[0]
     assert data is not None
     return data
 
@@ -165,6 +190,22 @@ def _view(dataset: Dataset) -> tuple[str, ...]:
     """The view that the dataset's workload has of a sample; all fields if it has none that is known."""
     workload = WORKLOADS.get(dataset.manifest.workload)
     return tuple(dataset.field_names) if workload is None else workload.view
+
+
+def _note_empty(dataset: Dataset, ids: Ids, skipped: dict[int, str] | None) -> None:
+    """Note the samples that have no bytes in `skipped`, or raise DataError for the first if that is None."""
+    varying = [field.name for field in dataset.manifest.fields if field.shape == VARYING]
+    if len(varying) < len(dataset.manifest.fields):
+        return
+    empty = ids[dataset.locate(ids, varying)[3].sum(axis=1) == 0].tolist()
+    told = {sample: f"{sample_name(dataset, sample)}: it is empty (0 bytes)" for sample in empty}
+    if skipped is not None:
+        skipped.update(told)
+    elif told:
+        raise DataError(
+            f"{told[empty[0]]}, as {len(empty)} of {len(ids)} samples are. Restore or remove what is empty, or leave "
+            'it out with on_error="skip".'
+        )
 
 
 def _shape(dataset: Dataset, split: str, ranks: int, batch: int, per_node: int, last: str) -> Shape:

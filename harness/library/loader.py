@@ -11,10 +11,11 @@ from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError, out_of
 from dlio_bench.harness.cluster.borrowed import Borrowed
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import host_name
-from dlio_bench.harness.library.arrays import Arrays, Column, Copies, split
+from dlio_bench.harness.library.arrays import Arrays, Column, Copies, split, without
 from dlio_bench.harness.library.as_tf import as_tf, is_tensorflows
 from dlio_bench.harness.library.asked import whole
 from dlio_bench.harness.library.course import Course, Session
+from dlio_bench.harness.plan.shape import KEEP
 from dlio_bench.harness.readers.session import Reader
 
 if TYPE_CHECKING:
@@ -50,11 +51,13 @@ class Loader:
         digest: str,
         *,
         copy: bool,
+        skipped: dict[int, str] | None = None,
     ) -> None:
         self._comm, self._course, self._columns, self._digest = comm, course, columns, digest
         self._reader: Reader | None = reader  # until it is closed: its buffers go with it
         self._sample_view, self._options = reader.sample_view, reader.options
         self._copies, self._copy = Copies(), copy
+        self._skipped = skipped  # filled by the threads that decode; None: what cannot be decoded is an error
         self._steps = course.steps
         self._epoch = self._step = self._iterations = 0
         self._closed = False
@@ -108,6 +111,11 @@ class Loader:
         """What the reader uses: threads, slots of its staging buffer, bytes of its tiers."""
         return self._options
 
+    @property
+    def skipped(self) -> dict[int, str]:
+        """With on_error="skip" what this rank leaves out, of batches read ahead too: id -> file and reason."""
+        return dict(self._skipped or {})
+
     def __len__(self) -> int:
         """Batches of an epoch, the same on all ranks."""
         return self._steps
@@ -138,6 +146,8 @@ class Loader:
             if not self._session:
                 self._session.append(Session(self._reader, self._course, self._comm.rank, self._epoch, self._step))
             arrays = split(self._session[0].next(), self._columns, self._sample_view)
+            if self._skipped:
+                arrays = without(arrays, self._skipped)
         self._epoch, self._step = divmod(self._epoch * self._steps + self._step + 1, self._steps)
         return self._copies.of(arrays) if self._copy else arrays
 
@@ -272,9 +282,11 @@ class Loader:
         """A tf.data.Dataset; each time it is iterated it gives what `for batch in loader` would, as tensors that stay.
 
         An element is a dict of all arrays, `ids` among them; with names it is a tuple of these, as ("data", "label")
-        for Keras' `fit`. Samples of varying length are a tensor of strings. EnvironmentFailure without TensorFlow.
+        for Keras' `fit`. Samples of varying length are a tensor of strings. Its cardinality is the batches of an epoch.
+        EnvironmentFailure without TensorFlow.
         """
-        return as_tf(self, Loader._copied, names)
+        even = self.last != KEEP and self._skipped is None
+        return as_tf(self, Loader._copied, names, even=even)
 
     def as_torch(self, *names: str) -> "torch.utils.data.IterableDataset[Any]":
         """A torch IterableDataset, for DataLoader(dataset, batch_size=None); as `as_tf`.

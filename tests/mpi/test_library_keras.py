@@ -5,6 +5,7 @@ import re
 import threading
 import weakref
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ def test_tensors_are_the_loaders_batches_and_stay(dataset: Dataset) -> None:
     with dlio_bench.load(dataset.folder, batch=3, epochs=2, last="keep") as loader:
         as_tf = loader.as_tf()
         assert as_tf.element_spec["data"] == tf.TensorSpec((None, 3, 16, 16), tf.float32)
+        assert int(as_tf.cardinality()) == len(as_tf) == len(loader)
         kept = list(as_tf.prefetch(3))
         kept += list(as_tf)  # the next epoch
         for epoch in range(2):
@@ -72,6 +74,19 @@ def test_samples_of_varying_length_are_strings(tmp_path: Path) -> None:
     with dlio_bench.load(tmp_path, batch=2, reader="naive") as loader:
         strings = np.concatenate([strings.numpy() for (strings,) in loader.as_tf("content")])
     assert strings.tolist() == contents
+
+
+def test_a_batch_that_samples_are_left_out_of_has_fewer(tmp_path: Path) -> None:
+    for number in range(4):
+        (tmp_path / f"{number}.bin").write_bytes(b"x" * (number % 3))
+
+    def first(sample: int, stored: Any, made: Any) -> None:
+        made["first"][...] = stored[0][1]
+
+    decode = dlio_bench.Decoder(("content",), {"first": ("<u2", ())}, first)
+    with dlio_bench.load(tmp_path, batch=2, reader="naive", decode=decode, on_error="skip") as loader:
+        batches = [values.numpy().tolist() for (values,) in loader.as_tf("first")]
+    assert batches == [[], [ord("x")]]
 
 
 def test_an_error_comes_through_tf_data_with_its_text_and_leaves_the_loader_as_its_own(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """How much data: from a number, a size or a share to files of every split; what a cold run needs; published totals."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +19,9 @@ LAYOUTS = [
     for name, workload in WORKLOADS.items()
     for variant, make in workload.variants.items()
 ]
+
+
+SHORT = ("hepcnnb-224", "cdb-cori", "cosmoflow-sc18", "cosmoflow-original-64", "imagenet-tfrecord", "wsi-til")
 
 
 def layout_of(*files: int) -> Layout:
@@ -71,7 +76,8 @@ def test_cdb_is_cut_where_its_code_cuts_it(files: int) -> None:
     ("amount", "says"),
     [
         (Amount(files=1), "Ask for at least 2"),
-        (Amount(files=2049), "Ask for at most 2048"),
+        (Amount(files=20_000_001), "at most 20000000"),
+        (Amount(bytes=10**19), "at most 20000000"),
         (Amount(bytes=10**6), "484 MB"),
     ],
 )
@@ -139,11 +145,27 @@ def test_a_cold_run_needs_five_times_the_memory_in_training_data() -> None:
     assert not found["full"]
 
 
-def test_a_published_dataset_that_is_too_small_is_said_to_be() -> None:
+def test_a_published_dataset_that_is_too_small_is_repeated() -> None:
+    """What `plan-data` says can be made, with the command that it names."""
     found = facts(HEP, Options("hepcnnb", None, 1000, 2**37, None, False, True))
-    assert found["full"]
-    assert found["large_enough"] is False
-    assert "smaller than that" in render(found)
+    assert not found["full"]
+    assert found["large_enough"]
+    assert "1.57e+03 x the published size" in render(found)
+    assert f"generate hepcnnb --fill random --files {found['files']} --out DIR" in render(found)
+    assert counts(HEP, Amount(files=found["files"])) == {size["name"]: size["files"] for size in found["splits"]}
+    full = facts(HEP, Options("hepcnnb", None, 1000, 2**37, None, True, True))
+    assert full["large_enough"] is False
+    assert "smaller than that" in render(full)
+    assert "--full --out DIR" in render(full)
+
+
+# the names of the others take seconds to make
+@pytest.mark.parametrize("layout", [case for case in LAYOUTS if case.id in SHORT])
+def test_beyond_the_published_size_no_name_comes_twice(layout: Layout) -> None:
+    twice = {split.name: 2 * split.full_files + 1 for split in layout.splits}
+    specs = layout.files(twice)
+    assert len({spec.name for spec in specs}) == len(specs) == sum(twice.values())
+    assert [spec.first for spec in specs] == [0, *itertools.accumulate(spec.samples for spec in specs[:-1])]
 
 
 @pytest.mark.parametrize(("nodes", "memory"), [(1, None), (0, 10), (1, 0)])

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from dlio_bench.benchmarks.cosmoflow import matter, pieces
 from dlio_bench.benchmarks.cosmoflow.generations import EARLY, ORIGINAL, Early
+from dlio_bench.benchmarks.cosmoflow.layout import Numbers
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.formats import example, tfrecord
 from dlio_bench.datagen.layout import PHYSICAL, TEST, TRAIN, VALIDATION, FileSpec, Layout
@@ -157,6 +158,12 @@ def test_splits_are_the_published_ones_in_two_folders() -> None:
     assert [file.name.split("/")[0] for file in files] == ["train"] * 70 + ["validation"] * 3
     assert [file.first for file in files] == list(range(73))
     assert len({file.name.split("/")[1] for file in files}) == 73
+
+
+def test_no_simulation_is_in_two_splits_however_large_these_are() -> None:
+    train, validation = Numbers(0, 8, 11), Numbers(8, 3, 11)
+    assert [train.of(position) for position in range(10)] == [0, 1, 2, 3, 4, 5, 6, 7, 11, 12]
+    assert [validation.of(position) for position in range(7)] == [8, 9, 10, 19, 20, 21, 30]
 
 
 @given(st.lists(st.binary(min_size=1, max_size=3000), max_size=8), st.randoms(use_true_random=False))

@@ -22,7 +22,6 @@ from dlio_bench.benchmarks.imagenet.sizes import image_bytes
 from dlio_bench.datagen import random_bytes
 from dlio_bench.datagen.formats import example, tfrecord
 from dlio_bench.datagen.layout import FILLS, PHYSICAL, RANDOM, TRAIN, VALIDATION
-from dlio_bench.errors import UsageError
 
 SEED = 2
 BOTH = {TRAIN: 2, VALIDATION: 1}
@@ -211,10 +210,11 @@ def test_tiny_shards_have_the_stated_mean_size(fill: str, tmp_path: Path) -> Non
         assert np.mean(sizes) == pytest.approx(split.file_bytes, rel=0.1)
 
 
-@pytest.mark.parametrize(("split", "most"), [(TRAIN, 1_281_167), (VALIDATION, 50_000)])
-def test_more_images_than_were_published_are_refused(split: str, most: int) -> None:
-    with pytest.raises(UsageError, match=f"{most} {split} images"):
-        layouts.raw_layout(False, RANDOM).split(split).spec_files(most + 1)
+def test_shards_beyond_the_published_ones_repeat_their_sizes() -> None:
+    published, twice = (layouts.layout(False, PHYSICAL).split(VALIDATION).spec_files(files) for files in (128, 130))
+    assert [spec.samples for spec in twice] == [spec.samples for spec in (*published, *published[:2])]
+    assert twice[128].first == 50_000
+    assert twice[128].name == "validation-00128-of-00256"
 
 
 @pytest.mark.parametrize("fill", [PHYSICAL, RANDOM])

@@ -1,14 +1,18 @@
 """Files of others: indexed when a plain read can serve them, refused with the reason when not; and verified."""
 
 import gzip
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from dlio_bench.benchmarks.hepcnnb.pipeline import UPSTREAM
+from dlio_bench.benchmarks.layouts import layout_of
 from dlio_bench.benchmarks.registry import WORKLOADS
+from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.datagen.formats import tfrecord
 from dlio_bench.datagen.generate import generate
@@ -138,6 +142,66 @@ def test_samples_along_the_first_axis_are_served_through_hdf5(tmp_path: Path) ->
         [batch] = batches
         assert damaged(batch, form) == []
         assert batch.sample(0)[: values[7].nbytes].tobytes() == values[7].tobytes()
+
+
+def as_others_store(path: Path, *, without: Sequence[str], compressed: bool) -> None:
+    """The HEPCNNB file as other pre-processing writes it: 64-bit labels, fewer scalars, perhaps compressed."""
+    with h5py.File(path) as file:
+        values = {name: file[name][()] for name in file if name not in without}
+    values |= {"label": values["label"].astype("<i8"), "psr": values["psr"].astype("u1")}
+    with h5py.File(path, "w") as file:
+        for name, array in values.items():
+            how = {"chunks": (8, *array.shape[1:]), "compression": "gzip"} if compressed else {}
+            file.create_dataset(name, data=array, **how)
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_collision_events_need_only_what_their_reader_opens(
+    compressed: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = generate(tiny("hepcnnb", "224"), {TRAIN: 2, VALIDATION: 1}, tmp_path / "set", 1)
+    decode = WORKLOADS["hepcnnb"].decode
+    assert decode is not None
+    published = SampleView(made, WORKLOADS["hepcnnb"].view, decode(made))
+    ids = [np.array([7, 63, 64])]
+
+    def delivered(form: SampleView) -> list[bytes]:
+        plan = planned(form, [(0, ids)])
+        with open_reader(find("naive"), form, Resources(1, 0, largest(plan))).session(plan, Tally()) as batches:
+            return [batch.sample(row).tobytes() for batch in batches for row in range(3)]
+
+    expected = delivered(published)
+    for number, entry in enumerate(made.manifest.files):
+        without = ("mg", "mn", "jz", "eid") if number else ("mn",)  # what one file lacks, none has for a reader
+        as_others_store(made.folder / entry.name, without=without, compressed=compressed)
+    bare(made)
+    assert index_data(Options(made.folder, "hepcnnb", None, True, False)) == 0
+    told = capsys.readouterr().out
+    assert "differs: without mg, mn, jz, eid, which no reader needs" in told
+    assert "differs: 'label' holds <i8 instead of <i4" in told
+    found = open_dataset(made.folder)
+    layout_of(found)
+    assert verify_files(found) == []
+    assert delivered(SampleView(found, WORKLOADS["hepcnnb"].view, decode(found))) == expected
+    pipeline = UPSTREAM.start()
+    costs: dict[int, Cost] = defaultdict(Cost)
+    plan = [(0, np.arange(64))]
+    with pipeline.batches(found, plan, lambda epoch: costs[epoch]) as batches:
+        [batch] = batches
+        assert batch.sample(7).tobytes() == expected[0]
+    assert costs[0].bytes_requested == pipeline.asks(found, plan)[0]
+
+
+def test_what_is_wrong_with_a_compressed_file_is_said_and_not_that_it_is_compressed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = generate(tiny("hepcnnb", "224"), 1, tmp_path / "set", 1)
+    as_others_store(made.path(0), without=["weight"], compressed=True)
+    bare(made)
+    assert index_data(Options(made.folder, "hepcnnb", None, True, False)) == 5
+    told = capsys.readouterr().out
+    assert "no dataset 'weight'" in told
+    assert "compressed" not in told
 
 
 def twice(path: Path) -> None:

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 import dlio_bench
-from dlio_bench import free_space
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.generate import generate
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
@@ -37,14 +36,13 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 @pytest.fixture
-def nothing_left(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def nothing_left() -> Iterator[None]:
     """No thread, no open file, no shared memory is left that was not there before the test."""
-    memory, files = tmp_path_factory.mktemp("shm"), opened()
-    monkeypatch.setattr(free_space, "SHARED_MEMORY", memory)
+    files = opened()
 
     def left() -> list[str]:
         threads = [thread.name for thread in threading.enumerate() if thread.name.startswith(("reader", "peers"))]
-        return [*threads, *map(str, memory.iterdir()), *(opened() - files)]
+        return [*threads, *(opened() - files)]
 
     yield
     if left():
@@ -213,6 +211,97 @@ def test_files_of_any_kind_are_samples(tmp_path: Path, nothing_left: None) -> No
     assert not (tmp_path / "manifest.json").exists()
 
 
+def contents_of(folder: Path, **how: Any) -> list[bytes]:
+    """The samples of a folder of files, in the order of their names."""
+    with dlio_bench.load(folder, batch=1, reader="naive", **how) as loader:
+        return [batch["content"][0].tobytes() for batch in loader]
+
+
+def written(folder: Path, *names: str) -> Path:
+    """A folder of files that hold their own names."""
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    return folder
+
+
+def test_a_pattern_chooses_files_and_strays_are_no_samples(tmp_path: Path) -> None:
+    photos = written(tmp_path / "photos", "a/1.jpg", "b/2.JPEG", "b/3.png", "README.txt", "LICENSE", ".hidden.jpg")
+    assert contents_of(photos) == [b"a/1.jpg", b"b/2.JPEG", b"b/3.png"]
+    assert contents_of(photos, files="*.jpg") == [b"a/1.jpg"]
+    assert contents_of(photos, files=["b/*", "*.txt"]) == [b"README.txt", b"b/2.JPEG", b"b/3.png"]
+    assert len(contents_of(written(tmp_path / "steps", "out.0001", "out.0002", "x-00000-of-00002"))) == 3
+    with pytest.raises(UsageError, match=r"no file that fits files=\['\*.tif'\]"):
+        contents_of(photos, files="*.tif")
+    written(photos, "labels.csv")
+    with pytest.raises(UsageError, match=r'1 .csv.*files="\*\.'):
+        contents_of(photos)
+    with pytest.raises(UsageError, match=r"README.*no file|holds no file"):
+        contents_of(written(tmp_path / "empty", "README.md"))
+
+
+@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.TGZ", "a.parquet", "a/zarr.json", "a/.zarray"])
+def test_a_file_of_many_samples_is_not_taken_for_one(name: str, tmp_path: Path) -> None:
+    folder = written(tmp_path / "set", name, "a/0.0")
+    for place, how in ((folder, {}), (folder, {"files": ["a*", "a/*"]}), *([(folder / name, {})] * (name[-1] != "y"))):
+        with pytest.raises(UsageError, match=f"{Path(name).name} is (a|of a) (tar|Parquet|Zarr)"):
+            contents_of(place, **how)
+
+
+def first_byte(sample: int, stored: Any, out: Any) -> None:
+    if stored[0][0] == ord("b"):
+        raise ValueError("b is bad")
+    out["first"][...] = stored[0][0]
+
+
+DECODER = dlio_bench.Decoder(("content",), {"first": ("|u1", ())}, first_byte)
+
+
+@pytest.mark.parametrize("reader", ["naive", "prefetch"])
+def test_a_decoder_that_raises_names_file_and_sample_or_the_sample_is_left_out(
+    reader: str, tmp_path: Path, nothing_left: None
+) -> None:
+    folder = written(tmp_path, "a1", "b2", "b3", "c4")
+    how: dict[str, Any] = {"batch": 1, "reader": reader, "decode": DECODER, "epochs": 2}
+    with (
+        pytest.raises(DataError, match=r"/b\d, sample [12]: the Decoder raised ValueError: b is bad.*on_error") as told,
+        dlio_bench.load(folder, **how) as loader,
+    ):
+        ids_of(loader)
+    assert "verify" not in str(told.value)
+    with dlio_bench.load(folder, **how, on_error="skip") as loader:
+        for _ in range(2):
+            batches = {tuple(batch["ids"]): batch["first"].tolist() for batch in loader}
+            assert batches == {(): [], (0,): [ord("a")], (3,): [ord("c")]}
+        assert loader.skipped.keys() == {1, 2}
+        assert loader.skipped[2] == f"{folder}/b3, sample 2: the Decoder raised ValueError: b is bad."
+    with dlio_bench.load(folder, batch=4, reader=reader, decode=DECODER, on_error="skip", copy=True) as loader:
+        [batch] = loader
+    assert dict(zip(batch["ids"].tolist(), batch["first"].tolist(), strict=True)) == {0: ord("a"), 3: ord("c")}
+
+
+def test_an_empty_file_is_named_or_left_out(tmp_path: Path) -> None:
+    folder = written(tmp_path, "a1", "b2", "c3")
+    (folder / "b2").write_bytes(b"")
+    for decode in (False, DECODER):
+        with pytest.raises(DataError, match=r"/b2, sample 1: it is empty .* as 1 of 3 .*on_error"):
+            dlio_bench.load(folder, batch=3, decode=decode)
+        with dlio_bench.load(folder, batch=3, decode=decode, on_error="skip", reader="naive") as loader:
+            [batch] = loader
+            assert batch["ids"].tolist() == [0, 2]
+            assert [len(value) for value in batch.values()] == [2, 2]
+            assert loader.skipped == {1: f"{folder}/b2, sample 1: it is empty (0 bytes)"}
+
+
+def test_what_the_application_cannot_decode_is_left_out(tmp_path: Path) -> None:
+    images = made(tmp_path, "imagenet", 4, "raw")
+    images.path(2).write_bytes(b"x" * images.path(2).stat().st_size)
+    with load(images, batch=4, decode=True, on_error="skip", epochs=1) as loader:
+        [batch] = loader
+        assert sorted(batch["ids"]) == [0, 1, 3]
+        assert images.name(2) in loader.skipped[2]
+
+
 def test_direct_reads_pass_the_page_cache(tmp_path: Path) -> None:
     with direct_folder(tmp_path) as place:
         folder = place / "samples"
@@ -238,13 +327,34 @@ def test_named_datasets_of_hdf5_files_are_samples(tmp_path: Path, how: dict[str,
             file["group/y"] = np.arange(7) + 100 * number
     with pytest.raises(UsageError, match="fields="):
         dlio_bench.load(tmp_path, batch=2)
-    with pytest.raises(UsageError, match=r"no dataset 'z'. Its datasets: y, x|x, y"):
+    with pytest.raises(UsageError, match=r"no dataset 'z'. Its datasets: group/y, x"):
         dlio_bench.load(tmp_path, batch=2, fields=["z"])
     with dlio_bench.load(tmp_path, batch=2, fields=["y", "x"], copy=True) as loader:
         batches = list(loader)
     y = np.concatenate([batch["y"] for batch in batches])
     assert sorted(y) == [*range(7), *range(100, 107)]
     assert (np.concatenate([batch["x"] for batch in batches]) == rows[y % 100] + (y // 100 * 100)[:, None]).all()
+
+
+@pytest.mark.parametrize("how", [{}, {"chunks": (2,), "compression": "gzip"}], ids=["plain", "compressed"])
+def test_hdf5_datasets_are_addressed_by_path_and_a_bare_name_has_to_be_unique(
+    tmp_path: Path, how: dict[str, Any]
+) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for number, path in enumerate(("train/x", "valid/x", "valid/deep/y", "y", "valid/z")):
+            file.create_dataset(path, data=np.arange(4) + 10 * number, **how)
+        file.create_dataset("valid/flag", data=np.arange(4) % 2 == 0, **how)
+    for fields, names in ((["x"], "train/x, valid/x"), (["x", "valid/x"], "train/x, valid/x")):
+        with pytest.raises(UsageError, match=f"several datasets 'x': {names}.*the path of each"):
+            dlio_bench.load(tmp_path, batch=4, fields=fields)
+    with pytest.raises(UsageError, match="no dataset 'test/x'"):
+        dlio_bench.load(tmp_path, batch=4, fields=["test/x"])
+    fields = ["train/x", "/valid/x", "y", "z", "flag"]
+    with dlio_bench.load(tmp_path, batch=4, reader="naive", fields=fields) as loader:
+        assert loader.fields["flag"] == ("|b1", ())
+        [batch] = loader
+    assert [batch[name][0] for name in fields] == [0, 10, 30, 40, True]
+    assert batch["flag"].tolist() == [True, False, True, False]
 
 
 def test_samples_of_varying_length_are_a_list(tmp_path: Path) -> None:
@@ -281,11 +391,10 @@ def test_a_copy_of_its_process_cannot_use_it(dataset: Dataset, monkeypatch: pyte
 
 
 def test_a_program_that_ends_in_mid_epoch_ends_quietly(tmp_path: Path) -> None:
-    dataset = generate(layout("hepcnnb"), 1, tmp_path, seed=os.getpid(), workers=1)  # as nobody else has it now
+    generate(layout("hepcnnb"), 1, tmp_path, seed=5, workers=1)
     script = f"import dlio_bench\nloader = dlio_bench.load({str(tmp_path)!r}, batch=2, epochs=9)\nnext(iter(loader))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert [*Path("/dev/shm").glob(f"*{dataset.digest[7:19]}*")] == []
 
 
 def test_it_changes_nothing_of_the_process(dataset: Dataset, capfd: pytest.CaptureFixture[str]) -> None:
@@ -340,6 +449,7 @@ def test_a_tier_that_is_missing_is_named(dataset: Dataset, tmp_path: Path, nothi
     ("changed", "reason"),
     [
         ({"reader": "prefecth"}, "Did you mean 'prefetch'"),
+        ({"reader": "strem"}, "no reader 'strem'. Use prefetch, .* staged, staged-replicated or staged-subset"),
         ({"reader": "upstream"}, "does not promise which sample comes next"),
         ({"reader": "torch"}, "is another loader"),
         ({"batch": 0}, "--batch 0 is too small"),
@@ -357,6 +467,9 @@ def test_a_tier_that_is_missing_is_named(dataset: Dataset, tmp_path: Path, nothi
         ({"tiers": {"ram": "1 gigabyte"}}, "tiers"),
         ({"tiers": {"ram": 1}, "reader": "naive"}, "keeps none"),
         ({"comm": "world"}, "no communicator"),
+        ({"files": "*.h5"}, "the manifest in"),
+        ({"on_error": "ignore"}, "on_error='ignore' is not known"),
+        ({"files": 5}, "files=5 is no pattern"),
         ({"last": "throw"}, "--last"),
         ({"io": "cached"}, "io='cached' is not known"),
     ],
