@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import cast
 
 from dlio_bench import signals
-from dlio_bench.errors import BenchError, EnvironmentFailure, JobEnded, OutOfTime, UsageError, out_of_memory, remedy
+from dlio_bench.errors import BenchError, EnvironmentFailure, JobEnded, OutOfTime, UsageError, out_of_memory
 from dlio_bench.harness.acceptance import arguments as acceptance
 from dlio_bench.harness.bench_readers import arguments as bench_readers
 from dlio_bench.harness.calibration import arguments as calibration
@@ -28,6 +28,7 @@ from dlio_bench.harness.ground.folders import require_local
 from dlio_bench.harness.ground.subcommands import MESSAGE, going_on
 from dlio_bench.harness.job_script import arguments as job_script
 from dlio_bench.harness.live import arguments as live
+from dlio_bench.harness.machine.mounts import failed_call
 from dlio_bench.harness.parser import Parser
 from dlio_bench.harness.results import arguments as results
 from dlio_bench.harness.results import compare, export, judge, report
@@ -223,20 +224,20 @@ def _flush() -> None:
 def _interrupted(argv: Sequence[str]) -> int:
     signals.met()
     message = f"{signals.why()}: the ranks have ended, and no unfinished result was kept."
-    if any(word in argv for word in STARTING):
-        message += f" Go on with: {going_on(words=argv)}"
+    if any(word in argv for word in STARTING) and (resume := going_on(words=argv)):
+        message += f" Go on with: {resume}"
     return _complain(message, EnvironmentFailure.status)
 
 
 def _failure(error: Exception, argv: Sequence[str]) -> BenchError:
     """The message for an error that ended a command. Other errors than the user's and the machine's are defects."""
     if isinstance(error, JobEnded):
-        return EnvironmentFailure(f"{error} Go on with: {going_on(words=argv)}")
+        resume = going_on(words=argv)
+        return EnvironmentFailure(f"{error} Go on with: {resume}" if resume else str(error))
     if isinstance(error, BenchError):
         return error
     if isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename else ""
-        return EnvironmentFailure(f"{where}{error.strerror or error}. {remedy(error)}.")
+        return EnvironmentFailure(failed_call(error))
     if isinstance(error, MemoryError):
         return out_of_memory(error, "here", next((NEED_LESS[word] for word in argv if word in NEED_LESS), OTHERS))
     if any(text in str(error) for text in REFUSED):

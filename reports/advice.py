@@ -1,5 +1,7 @@
 """What a careful reader of the numbers would say next: doubts about them, and what would settle each."""
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,6 +22,8 @@ LATE_COMPUTE = 0.05
 """Emulated compute that overruns its wait by more than this was disturbed, most often by too few cores."""
 FASTER_LATER = 0.8
 """Later epochs below this part of the first epoch's time were most likely served by a cache on the way."""
+UNBOUND = re.compile(r"bind(-to)?[= ]none\b")
+"""In a launcher's command line: it does not bind ranks."""
 WORTH_TELLING = 0.05
 """Less stall than this needs no explanation beside AU."""
 WORTH_WAITING = 0.01
@@ -57,19 +61,31 @@ def _late_compute(result: Result) -> str | None:
     overrun = result.metrics["compute_overrun"].value
     if overrun is None or overrun <= LATE_COMPUTE:
         return None
+    here = max(Counter(result.environment.rank_hosts).values(), default=1)
+    fix = (
+        "use fewer ranks per node" if result.plan.ranks_per_node > 1
+        else "use fewer virtual nodes on a machine" if here > 1
+        else "give it more cores, or fewer --threads" if result.policy.options.get("threads", 0) > 1
+        else "give it more cores"
+    )  # fmt: skip
     return (
         f"compute ran {format_share(overrun)} longer than asked: too few cores for ranks and reader threads, so "
-        "some of the compute is waiting for a core; use fewer ranks per node"
+        f"some of the compute is waiting for a core; {fix}"
     )
 
 
 def _bound_ranks(result: Result) -> str | None:
     if result.environment.bound_processors != 1 or not result.policy.options.get("threads"):
         return None
-    return (
-        "ranks are bound to one core: the trainer and its reader threads share it; bind wider (mpirun: --launcher-args "
-        "'--bind-to none'; srun: --launcher-args '--cpus-per-task=4')"
-    )
+    launcher = result.environment.launcher
+    if launcher is None or UNBOUND.search(" ".join(launcher.argv)):
+        fix = (
+            "no launcher does that, so give the job more cores (the scheduler's allocation, the container, or the "
+            "taskset around the command)"
+        )
+    else:
+        fix = "bind wider (mpirun: --launcher-args '--bind-to none'; srun: --launcher-args '--cpus-per-task=4')"
+    return f"ranks are bound to one core: the trainer and its reader threads share it; {fix}"
 
 
 def _slow_rank(result: Result, steps: Steps) -> str | None:

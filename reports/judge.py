@@ -85,6 +85,12 @@ def _status(result: Result) -> int:
     return LIMIT_MISSED if result.verdict == "fail" else PASS
 
 
+def required(judgement: Judgement, *, acceptance: bool) -> int:
+    """The exit status of a judgement; at least 1 where the class ACCEPTANCE is required and it has another."""
+    short = acceptance and judgement.class_ != "ACCEPTANCE"
+    return gravest([judgement.status, LIMIT_MISSED if short else PASS])
+
+
 # ---- results against limits
 
 
@@ -113,7 +119,7 @@ def judge(
         if (limit.table, limit.metric, limit.side) not in covered
     ]
     missing.sort(key=lambda finding: (*_place(finding), finding.metric, finding.side))
-    files = sorted(unreadable, key=lambda entry: entry.file)
+    files = sorted(unreadable, key=lambda entry: (entry.file, entry.reason))
     counted = [judged for judged in results if judged.verdict != "none"]
     flawed = any(finding.chosen for finding in missing) or bool(files) or not counted
     status = gravest([judged.status for judged in counted] + [INVALID] * flawed)

@@ -13,6 +13,7 @@ class Limit(Struct, frozen=True):
     """One limit of one result, in words. outcome: 'holds', 'MISSED', or 'not judged', which `reason` explains."""
 
     outcome: str
+    workload: str
     reader: str
     scale: str
     metric: str
@@ -22,6 +23,11 @@ class Limit(Struct, frozen=True):
     distance: str
     interval: str
     reason: str
+
+    @property
+    def of(self) -> str:
+        """What it is of: 'cdb prefetch 8x4'."""
+        return f"{self.workload} {self.reader} {self.scale}"
 
 
 class Judged(Struct, frozen=True):
@@ -57,6 +63,7 @@ def _limit(finding: Finding) -> Limit:
     known = finding.found is not None and finding.bound
     return Limit(
         "not judged" if finding.ok is None else "holds" if finding.ok else "MISSED",
+        finding.workload,
         finding.reader,
         finding.scale,
         METRICS[finding.metric].title if finding.metric in METRICS else finding.metric,

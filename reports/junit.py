@@ -12,13 +12,14 @@ from dlio_bench.reports.types import Metric
 SUITE = "dlio-bench"
 
 
-def render(judgement: Judgement) -> str:
+def render(judgement: Judgement, *, acceptance: bool = False) -> str:
     """The document: a limit missed is a failure, INVALID or no result an error, what no limit is for is skipped.
 
+    acceptance: whether a result of another class than ACCEPTANCE is a failure too.
     Attributes as JUnit's schema has them; host, time and duration are those of the results, so that the same files
     give the same document everywhere.
     """
-    cases = [*_cases(judgement)]
+    cases = [*_cases(judgement, acceptance=acceptance)]
     suite = ET.Element("testsuite", name=SUITE, package=SUITE, id="0")
     counts = {
         kind: sum(case.find(tag) is not None for case in cases)
@@ -49,7 +50,7 @@ def render(judgement: Judgement) -> str:
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
 
 
-def _cases(judgement: Judgement) -> Iterator[ET.Element]:
+def _cases(judgement: Judgement, *, acceptance: bool) -> Iterator[ET.Element]:
     for judged in judgement.results:
         name = f"{judged.reader} {judged.scale}"
         alike = [
@@ -67,6 +68,9 @@ def _cases(judgement: Judgement) -> Iterator[ET.Element]:
             _add(case, "failure", "FAIL", "; ".join(missed), details)
         elif judged.verdict == "none":
             ET.SubElement(case, "skipped", message="no limit is for it")
+        elif acceptance and judged.class_ != "ACCEPTANCE":
+            why = f"the class is {judged.class_}, and ACCEPTANCE is required: {', '.join(judged.capped)}"
+            _add(case, "failure", judged.class_, why, details)
         else:
             ET.SubElement(case, "system-out").text = f"{headline(judged)}\n{details}"
         yield case

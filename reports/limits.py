@@ -26,7 +26,7 @@ from dlio_bench.reports.checkpoint_metrics import CHECKPOINT_METRICS
 from dlio_bench.reports.intervals import MIN_TRIALS
 from dlio_bench.reports.marks import MARKS, TINY
 from dlio_bench.reports.metrics import METRICS, RATE, RATIO, SHARE, TRIALS
-from dlio_bench.units import parse_bytes, parse_rate, parse_seconds, parse_share
+from dlio_bench.units import NUMBER, parse_bytes, parse_rate, parse_seconds, parse_share
 from dlio_bench.wrapping import printable
 
 ANY = "*"
@@ -49,11 +49,12 @@ STATISTICS = ("median", "ci_low", "ci_high")
 CACHES = ("cold", "cold-epochs", "warm", "as-is")
 FIX = "Name a TOML file of limits (docs/reference/limits.md)"
 _SCALE = re.compile(r"\*|[1-9][0-9]{0,6}x[1-9][0-9]{0,6}")
-_COUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(\S*)\s*")
+_COUNT = re.compile(rf"\s*({NUMBER})\s*(\S*)\s*")
 _LONGEST = 200  # characters of a name
 
 Side: TypeAlias = Literal["at_least", "at_most"]
 Statistic: TypeAlias = Literal["median", "ci_low", "ci_high"]
+UNBOUNDED = (SPREAD, CEILING_SHARE, "compute_overrun")  # shares that may be above 100 %
 SIDES: tuple[Side, ...] = ("at_least", "at_most")
 UNFAVOURABLE: dict[Side, Statistic] = {"at_least": "ci_low", "at_most": "ci_high"}
 
@@ -168,9 +169,9 @@ class _Parser:
         values = dict(found)
         whole = f"Write a whole number of at least {MIN_TRIALS}: with fewer trials there is no interval to judge"
         whole_from_one = "Write a whole number from 1 on"
-        self.require(found, "trials", lambda value: _is_number(value, int) and value >= MIN_TRIALS, whole)
+        self.require(found, "trials", lambda value: _is_whole(value) and value >= MIN_TRIALS, whole)
         self.require(found, "min_seconds", lambda value: _is_number(value) and value >= 0, "Write seconds, such as 30")
-        self.require(found, "min_steps", lambda value: _is_number(value, int) and value >= 1, whole_from_one)
+        self.require(found, "min_steps", lambda value: _is_whole(value) and value >= 1, whole_from_one)
         ratio = "Write how many times the memory of all hosts the dataset has, such as 5"
         self.require(found, "dataset_to_memory", lambda value: _is_number(value) and value > 0, ratio)
         self.require(found, "cache", lambda value: value in CACHES, f"Write {one_of(CACHES)}")
@@ -183,9 +184,9 @@ class _Parser:
                 raise self.unknown("mark in allow_marks:", mark, [name for name in MARKS if name != TINY])
             if mark == TINY:
                 raise self.fault("a mark in allow_marks", mark, "Take it out: shrunken samples can accept no system")
-        for key in ("min_seconds", "dataset_to_memory"):
+        for key, kind in {"min_seconds": float, "dataset_to_memory": float, "trials": int, "min_steps": int}.items():
             if key in found:
-                values[key] = float(found[key])
+                values[key] = kind(found[key])
         return Settings(**values)
 
     def tables(self, document: Mapping[str, Any]) -> Iterator[Limit]:
@@ -227,6 +228,9 @@ class _Parser:
         unit = JUDGED[metric].unit
         for side in SIDES:
             if side in sides:
+                bound = self.amount(f"{place}.{side}", sides[side], unit)
+                if side == "at_least" and unit == SHARE and bound > 1 and metric not in UNBOUNDED:
+                    raise self.fault(f"{place}.{side}", sides[side], "Write at most 100 %, as no result has more of it")
                 yield Limit(
                     workload=workload,
                     reader=reader,
@@ -234,7 +238,7 @@ class _Parser:
                     metric=metric,
                     unit=unit,
                     side=side,
-                    bound=self.amount(f"{place}.{side}", sides[side], unit),
+                    bound=bound,
                     text=" ".join(str(sides[side]).split()),
                     statistic="median" if metric == SPREAD else statistic or UNFAVOURABLE[side],
                 )
@@ -296,8 +300,13 @@ def _parsed(text: str, unit: str) -> float:
     return float(match[1])
 
 
-def _is_number(value: Any, kind: Any = (int, float)) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether it is a whole number, also one written as 1e3."""
+    return _is_number(value) and value == int(value)
 
 
 def _is_plain(name: str) -> bool:

@@ -19,8 +19,8 @@ FIX = "Name a file written by dlio-bench storage --out"
 NOT_ATTESTED, NOISY, FEW_TRIALS = "CACHE NOT ATTESTED", "NOISY", "FEW TRIALS"
 MOST_SPREAD = 0.20  # (max - min) / median of the trials: beyond it a row is noisy
 FEWEST_TRIALS = 5  # MLPerf Storage asks for five runs
-# Samples of about one size have one ceiling. The view of a sample that a workload reads is smaller than the stored
-# sample (CDB: 17.7 of 60.2 MB), and the two must still count as one size.
+# Samples of about one size have one ceiling. A storage file may measure samples of the workload's default variant, and
+# readers read a view of a stored sample (CDB: 17.7 of 60.2 MB): these must still count as one size.
 COMPARABLE = 4.0
 METADATA_NOTE = (
     "Opens find directory entries in the kernel's cache, which cannot be dropped without root; storage behind a "
@@ -177,7 +177,7 @@ def load(path: Path) -> Document:
 
 
 def ceiling_for(document: Document, sample_bytes: float) -> float | None:
-    """Bytes a second: the best cold random rate, for readers that take samples of `sample_bytes` one at a time.
+    """Bytes a second: the best cold random rate, for readers that take samples of `sample_bytes` stored, one at a time.
 
     None where the document does not say: measured warm, the cache not attested, or samples of another size (beyond a
     factor of COMPARABLE either way).

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.ground.arguments import Commands
+from dlio_bench.harness.ground.outcome import Outcome, add_require
 from dlio_bench.refusals import unknown
 
 EXAMPLES = """\
@@ -15,7 +16,7 @@ examples:
   dlio-bench accept plan.toml --out delivered
 
 exit status:
-  0  every limit holds   1  a limit was missed           2  usage
+  0  every limit holds   1  a limit was missed, --require 2  usage
   3  INVALID             4  not measured, interrupted    5  damaged data
 """
 SHIPPED = ("one-machine", "slurm", "mlperf-storage")
@@ -37,6 +38,7 @@ def add_accept(commands: Commands) -> None:
         metavar="NAME",
         help=f"write an example to PLAN.toml, or print it if you name no file: {', '.join(SHIPPED)}",
     )
+    add_require(parser)
     parser.add_argument("--dry-run", action="store_true", help="print what would be done, and end")
     parser.add_argument("--json", action="store_true", help="print JSON: the judgement, or the plan of --dry-run")
 
@@ -50,7 +52,8 @@ def run_accept(options: argparse.Namespace) -> int:
         raise UsageError(f"Name {what} --out DIR. `dlio-bench accept --example one-machine` shows a plan.")
     from dlio_bench.harness.acceptance.command import Options, accept
 
-    return accept(Options(options.plan, options.out, options.dry_run, options.json))
+    outcome = Outcome(require=options.require)
+    return accept(Options(options.plan, options.out, options.dry_run, options.json, outcome))
 
 
 def _example(name: str, path: Path | None) -> int:

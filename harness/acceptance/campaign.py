@@ -18,6 +18,7 @@ from dlio_bench.harness.run.told.foresight import expected
 from dlio_bench.refusals import one_of
 from dlio_bench.reports import checkpoint, result, storage
 from dlio_bench.reports.checkpoint_types import Document
+from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.types import Result
 from dlio_bench.units import format_seconds
 
@@ -67,6 +68,7 @@ class Campaign:
 
     def __init__(self, plan: Plan, folder: Path, handle: int, resume: str) -> None:
         self.plan, self.folder, self.handle, self.resume = plan, folder, handle, resume
+        self.kept = ""
 
     def carry_out(self, parts: Sequence[Part], say: Say, foreseen: Sequence[float] = ()) -> int:
         """Do every part that is not finished; the number of these. BenchError, with what goes on, where one fails.
@@ -77,6 +79,10 @@ class Campaign:
         done, took = 0, list[tuple[str, float, float]]()
         for number, part in enumerate(parts, start=1):
             head = f"[{number}/{len(parts)}] {part.title}"
+            before = plural(number - 1, "part")
+            self.kept = (
+                f"The {before} before it stay{'s' * (number == 2)} finished." if number > 1 else "It is the first part."
+            )
             reason = unfinished(part, self.plan, self.folder)
             if reason is None:
                 say(f"{head}: finished before")
@@ -100,7 +106,7 @@ class Campaign:
         try:
             walltime.require(part.title, 0.0 if part.kind == "data" else seconds)
         except OutOfTime as error:
-            raise OutOfTime(f"{error} What is finished stays finished. Go on with: {self.resume}") from None
+            raise OutOfTime(f"{error} {self.kept} Go on with: {self.resume}") from None
 
     def _do(self, part: Part) -> None:
         made = self.folder / WORK / part.name
@@ -114,15 +120,15 @@ class Campaign:
             signals.met()
             note(self.folder, entry, "interrupted")
             raise EnvironmentFailure(
-                f"{signals.why()} in {part.title}. What is finished stays finished. Go on with: {self.resume}"
+                f"{signals.why()} in {part.title}. {self.kept} Go on with: {self.resume}"
             ) from None
         note(self.folder, entry, "ended", status=status)
         good = status in MEASURED and made.exists() if part.kind in ("run", "checkpoint") else status == 0
         if not good:
             why = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
             raise ERRORS.get(status, EnvironmentFailure)(
-                f"{part.title}: `dlio-bench {part.words[0]}` {why}; its message stands above. What is finished stays "
-                f"finished. Once the cause is removed, go on with: {self.resume}"
+                f"{part.title}: `dlio-bench {part.words[0]}` {why}; its message stands above. {self.kept} Once the "
+                f"cause is removed, go on with: {self.resume}"
             )
         if part.kind == "data":
             return

@@ -3,7 +3,6 @@
 import json
 import shlex
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -13,12 +12,12 @@ from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.acceptance import contract, handover, outlook, record, told
 from dlio_bench.harness.acceptance.campaign import Campaign
 from dlio_bench.harness.acceptance.datasets import Memory, require_space, sources
-from dlio_bench.harness.acceptance.outlook import Foreseen
 from dlio_bench.harness.acceptance.parts import parts
 from dlio_bench.harness.acceptance.plan import load, placed
 from dlio_bench.harness.acceptance.record import Site
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.ground.folders import cache_folder
+from dlio_bench.harness.ground.outcome import Outcome
 from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.machine.mounts import existing
 from dlio_bench.reports import judgement_text
@@ -33,6 +32,7 @@ class Options(Struct, frozen=True):
     out: Path
     dry_run: bool
     json: bool
+    outcome: Outcome = Outcome()
 
 
 def accept(options: Options) -> int:
@@ -50,6 +50,10 @@ def accept(options: Options) -> int:
         planned = parts(plan, options.plan.parent, by_table)
         foreseen = [outlook.foresee(plan, part, memory, options.out) for part in planned]
     contract.require_answerable(plan, options.plan, limits, [entry for entry in foreseen if entry.measured])
+    left = [entry for entry in foreseen if entry.reason is not None]
+    if left and not options.dry_run:
+        _require_here(options, site, here)
+    outlook.require_all(plan, left, in_allocation=here.real_nodes or not options.dry_run)
 
     different = list({source.name: source for source in by_table.values()}.values())
     made = [source for source in different if not source.is_given]
@@ -64,7 +68,6 @@ def accept(options: Options) -> int:
     if options.dry_run:
         return 0
 
-    _require_here(options, site, here, [entry for entry in foreseen if entry.reason is not None])
     try:
         options.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -84,19 +87,16 @@ def accept(options: Options) -> int:
     else:
         print(judgement_text.render(judgement))
         print(f"  folder   {options.out}\n  page     {options.out / handover.PAGE}")
-    return judgement.status
+    return options.outcome.status(judgement)
 
 
-def _require_here(options: Options, began: Site, here: Site, left: Sequence[Foreseen]) -> None:
-    """UsageError or EnvironmentFailure if the parts that are left cannot be carried out where this command runs."""
-    if left and began.real_nodes != here.real_nodes:
+def _require_here(options: Options, began: Site, here: Site) -> None:
+    """UsageError if the parts that are left would not compare with those that are there."""
+    if began.real_nodes != here.real_nodes:
         raise UsageError(
             f"The campaign in {options.out} began {_where(began)}, and this is {_where(here)}: its parts would not "
             "compare. Give the command where it began."
         )
-    for entry in left:
-        if entry.request is not None:
-            outlook.require_possible(entry.part, entry.request)
 
 
 def _where(site: Site) -> str:

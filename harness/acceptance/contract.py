@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from dlio_bench import documents
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.acceptance.lacking import lacking
@@ -21,7 +23,10 @@ LEVELS = 3  # of tables in a file of limits: workload, reader, scale
 
 
 def limits_of(plan: Plan, path: Path) -> tuple[Limits, bytes]:
-    """The limits of the plan that lies in `path`, and the bytes of a file with them. UsageError, EnvironmentFailure."""
+    """The limits of the plan that lies in `path`, and the bytes of a file with them. UsageError, EnvironmentFailure.
+
+    They go by the name of their copy in the campaign's folder, which is what the other party judges with.
+    """
     if isinstance(plan.limits, str):
         beside = path.parent / plan.limits
         if not beside.is_file():
@@ -29,7 +34,7 @@ def limits_of(plan: Plan, path: Path) -> tuple[Limits, bytes]:
                 f"'{path}': limits: '{beside}' is no file. Name a TOML file of limits beside the plan "
                 "(docs/reference/limits.md), or write a table [limits]."
             )
-        return _loaded(beside), documents.read(beside)
+        return replace(_loaded(beside), name=NAME), documents.read(beside)
     with tempfile.TemporaryDirectory(prefix="dlio-bench-limits-") as folder:
         file = Path(folder) / NAME
         content = as_toml(plan.limits).encode(errors="replace")

@@ -14,8 +14,7 @@ from dlio_bench.datagen.manifest import NAME, spec_digest
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.acceptance.plan import Plan, Run, placed
-from dlio_bench.harness.generation.amount import sizes
-from dlio_bench.harness.generation.plan import enough
+from dlio_bench.harness.generation.amount import enough, sizes
 from dlio_bench.harness.machine.mounts import existing
 from dlio_bench.harness.run.asked.data import SEED
 from dlio_bench.units import format_bytes
@@ -157,15 +156,12 @@ def _needed(plan: Plan, run: Run, layout: Layout, memory: Memory) -> int:
 
 
 def _made(name: str, layout: Layout, folder: Path, needed: int, plan: Plan) -> Source:
-    files = enough(layout, needed)
+    with placed("[dataset]"):
+        files = enough(layout, needed)
+    published = {split.name: split.full_files for split in layout.splits}
+    if plan.dataset.at_most_published and sum(files.values()) > sum(published.values()):
+        files = published
     training, *held_out = sizes(layout, files)
-    if training.stored_bytes < needed and not plan.dataset.at_most_published:
-        raise UsageError(
-            f"The rules of [dataset] ask for {format_bytes(needed)} of {layout.workload}, but the published training "
-            f"data have {format_bytes(training.stored_bytes)}. Ask for fewer nodes, give them less memory (a job's "
-            "memory limit holds for its page cache too), lower times_memory or steps, or write at_most_published = "
-            "true: the caches then must prove to be empty."
-        )
     where = folder / f"{name}-{plan.dataset.fill}-{sum(files.values())}"
     validation = sum(split.samples for split in held_out if split.name == VALIDATION)
     return Source(name, layout, where, needed, training.stored_bytes, training.samples, files, validation)

@@ -127,14 +127,27 @@ def _is_right_without(words: Sequence[str], key: str) -> bool:
     return True
 
 
-def require_possible(part: Part, request: Request) -> None:
-    """UsageError or EnvironmentFailure for a run that this machine, or the scheduler's allocation, does not allow."""
+def require_all(plan: Plan, left: Sequence[Foreseen], *, in_allocation: bool) -> None:
+    """UsageError or EnvironmentFailure if a run of the parts that are left would be refused.
+
+    in_allocation: whether this process is in the allocation, if the plan's launcher needs one. Outside of it only that
+    is asked which the plan says: whether buffers fit into memory_per_node.
+    """
+    here = in_allocation or plan.launcher in (None, *SINGLE)
+    for entry in left:
+        if entry.request is not None and (here or plan.memory is not None):
+            _require_possible(entry.part, entry.request, here=here)
+
+
+def _require_possible(part: Part, request: Request, *, here: bool) -> None:
     assert part.source is not None
     try:
-        require_machine(request.options)
+        if here:
+            require_machine(request.options)
         size = request.trial_size(part.source.samples)
         [job] = jobs(request, size, part.source.folder, None)
-        plan_launch(job, Path("JOB"), request.options.launcher)
+        if here:
+            plan_launch(job, Path("JOB"), request.options.launcher)
     except BenchError as error:
         raise type(error)(f"The plan's run of {part.name} cannot be made here: {error}") from None
 

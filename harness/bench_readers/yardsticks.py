@@ -17,6 +17,7 @@ from dlio_bench.batches import Batch, Block
 from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.formats.container import H5PY
+from dlio_bench.datagen.formats.hdf5 import datasets_of, meant
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.bench_readers.job import TFDATA, TFDATA_INTERLEAVED, H5py
 from dlio_bench.harness.readers.sample_view import SampleView
@@ -156,8 +157,10 @@ class Opened(ExitStack):
             opened = None
             datasets = self._kept.get(file)
             if datasets is None:
-                opened = library.File(self._form.dataset.path(file), "r", locking=False)
-                datasets = _datasets(opened)
+                path = self._form.dataset.path(file)
+                opened = library.File(path, "r", locking=False)
+                known = datasets_of(opened)
+                datasets = {stem: meant(path, known, stem) for _, stem, _ in self._names}
                 if not self._of_one:
                     self._kept[file] = datasets
                     self.enter_context(opened)
@@ -171,13 +174,6 @@ class Opened(ExitStack):
             if opened is not None and self._of_one:
                 opened.close()
         return made
-
-
-def _datasets(file: Any) -> dict[str, Any]:
-    """Name -> dataset, whatever group it is in."""
-    datasets: dict[str, Any] = {}
-    file.visititems(lambda at, member: datasets.setdefault(at.rpartition("/")[2], member) and None)
-    return datasets
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The names that limits may have: workloads with their readers, and models with the layouts of their checkpoints."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 from dlio_bench.benchmarks.published_models.models import MODELS, SUBSET
@@ -10,10 +11,10 @@ from dlio_bench.reports import limits
 from dlio_bench.reports.limits import Limits
 
 
-def load(path: Path, workloads: set[str] | None = None, readers: set[str] | None = None) -> Limits:
+def load(path: Path, workloads: Collection[str] = (), readers: Collection[str] = ()) -> Limits:
     """The limits in a file. workloads, readers: names of results beside those that are known. See `limits.load`."""
     return limits.load(
         path,
-        {*WORKLOADS, *MODELS, SUBSET, *(workloads or ())},
-        {*POLICIES, *ALIASES, *LAYOUTS, *(readers or ())},
+        [*dict.fromkeys((*WORKLOADS, *MODELS, SUBSET, *sorted(workloads)))],  # no sets: messages list them in order
+        [*dict.fromkeys((*POLICIES, *ALIASES, *LAYOUTS, *sorted(readers)))],
     )

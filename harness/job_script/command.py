@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from dlio_bench.errors import ERRORS, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import walltime
+from dlio_bench.harness.cluster.allocation import TO_COME
 from dlio_bench.harness.cluster.process import python_command
 from dlio_bench.harness.cluster.variables import HOSTFILE
 from dlio_bench.harness.job_script.script import COMMANDS, Script, given, minutes_for, most, render
@@ -103,7 +104,10 @@ def script_of(options: Options) -> Script:
 
 def _foreseen(words: Sequence[str], nodes: int) -> Any:
     """What the command's own --dry-run says, as if the allocation were there."""
-    env = os.environ | {"SLURM_JOB_ID": "0", "SLURM_JOB_NUM_NODES": os.environ.get("SLURM_JOB_NUM_NODES", str(nodes))}
+    env = os.environ | {
+        "SLURM_JOB_ID": TO_COME,
+        "SLURM_JOB_NUM_NODES": os.environ.get("SLURM_JOB_NUM_NODES", str(nodes)),
+    }
     dry = python_command("dlio_bench", *words, *(flag for flag in ("--dry-run", "--json") if flag not in words))
     answer = subprocess.run(dry, env=env, capture_output=True, text=True, check=False)
     if answer.returncode:

@@ -16,15 +16,15 @@ from dlio_bench.refusals import one_of
 if TYPE_CHECKING:
     from dlio_bench.reports.checkpoint_types import Document
 
-FORMATS = ("csv", "pandas", "pytest-benchmark", "junit", "openmetrics")
-SUFFIXES = {"pandas": "json", "pytest-benchmark": "json", "junit": "xml", "openmetrics": "prom"}
+FORMATS = ("csv", "pandas", "pytest-benchmark", "junit", "openmetrics", "prometheus")
+SUFFIXES = {"pandas": "json", "pytest-benchmark": "json", "junit": "xml", "openmetrics": "txt", "prometheus": "prom"}
 TABLES = ("trials", "metrics", "steps")
 EXAMPLES = """\
 examples:
   dlio-bench export dlio-results/20260102-030405-cdb --to csv --out trials.csv
   dlio-bench export dlio-results/20260102-030405-cdb --to pandas --table metrics --out metrics.json
   dlio-bench export new/naive-8x1 --to pytest-benchmark --out new.json
-  dlio-bench export new/naive-8x1 --to openmetrics --out /var/lib/node_exporter/dlio_bench.prom
+  dlio-bench export new/naive-8x1 --to prometheus --out /var/lib/node_exporter/dlio_bench.prom
 """
 
 
@@ -44,7 +44,8 @@ def add_export(commands: Commands) -> None:
         metavar="FORMAT",
         help="csv: a table for spreadsheets. pandas: a table that pandas.read_json(FILE, orient='table') reads with "
         "its types. pytest-benchmark: JSON for `pytest-benchmark compare`. junit: XML of the checks, a suite for each "
-        "result. openmetrics: text for Prometheus",
+        "result. openmetrics: OpenMetrics 1.0. prometheus: the older text format, which node_exporter's textfile "
+        "collector reads",
     )
     parser.add_argument(
         "--table",
@@ -82,6 +83,7 @@ def run_export(options: argparse.Namespace) -> int:
         "pytest-benchmark": partial(pytest_benchmark.render, results),
         "junit": partial(junit.render, results),
         "openmetrics": partial(openmetrics.render, results),
+        "prometheus": partial(openmetrics.prometheus, results),
     }[options.to]
     return _save(options, render(), [result.digest for result in results])
 
@@ -99,6 +101,7 @@ def _of_checkpoints(written: "Sequence[Document]", to: str, table: str) -> str:
         "pytest-benchmark": checkpoints.pytest_benchmark,
         "junit": checkpoints.junit,
         "openmetrics": checkpoints.openmetrics,
+        "prometheus": checkpoints.prometheus,
     }
     return render[to](written)
 

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from dlio_bench.harness.ground.arguments import Commands
+from dlio_bench.harness.ground.outcome import Outcome, add_outcome
 from dlio_bench.harness.results.arguments import add_results
 
 EXAMPLES = """\
@@ -12,7 +13,7 @@ examples:
   dlio-bench judge delivered/ --limits limits.toml --junit junit.xml --json
 
 exit status:
-  0  every limit holds   1  a limit was missed    2  usage
+  0  every limit holds   1  a limit was missed, or --require    2  usage
   3  INVALID             4  a file not readable   5  damaged data
 """
 
@@ -30,19 +31,20 @@ def add_judge(commands: Commands) -> None:
     parser.add_argument(
         "--limits", required=True, type=Path, metavar="FILE", help="the limits, a TOML file (docs/reference/limits.md)"
     )
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="also write the judgement as JUnit XML")
+    add_outcome(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run_judge(options: argparse.Namespace) -> int:
     """Print the judgement; the exit status is its."""
     from dlio_bench.harness.checkpoints import limited
-    from dlio_bench.reports import judgement_text, junit
+    from dlio_bench.reports import judgement_text
     from dlio_bench.reports.collection import load_each
-    from dlio_bench.reports.files import write_whole
     from dlio_bench.reports.judge import judge
     from dlio_bench.reports.judgement import as_json
 
+    outcome = Outcome(options.junit, options.markdown, options.require)
+    outcome.require_files()
     pairs, documents, unreadable = load_each(options.results)
     results = [result for result, _ in pairs]
     asked = limited.load(
@@ -51,7 +53,6 @@ def run_judge(options: argparse.Namespace) -> int:
         {result.policy.alias or result.policy.name for result in results},
     )
     judgement = judge(pairs, asked, unreadable, checkpoints=documents)
-    if options.junit is not None:
-        write_whole(options.junit, junit.render(judgement).encode())
+    outcome.write(results, judgement)
     print(as_json(judgement) if options.json else judgement_text.render(judgement), end="")
-    return judgement.status
+    return outcome.status(judgement)

@@ -8,6 +8,7 @@ import json
 from msgspec.structs import astuple
 
 from dlio_bench.errors import DataError
+from dlio_bench.wrapping import cell
 
 
 def run(options: argparse.Namespace) -> int:
@@ -20,7 +21,9 @@ def run(options: argparse.Namespace) -> int:
         table = io.StringIO()
         writer = csv.writer(table)
         writer.writerow(timelogger.HEADER)
-        writer.writerows(astuple(span) for span in log.spans)
+        writer.writerows(
+            [cell(value) if isinstance(value, str) else value for value in astuple(span)] for span in log.spans
+        )
         write_whole(options.csv, table.getvalue().encode())
     shown = trace_text.account(log, options.nodes)
     print(json.dumps(trace_text.document(shown)) if options.json else trace_text.render(shown), end="")

@@ -10,7 +10,7 @@ import pandas as pd
 from dlio_bench.errors import UsageError
 from dlio_bench.reports.checkpoint_metrics import CHECKPOINT_METRICS, per_trial
 from dlio_bench.reports.checkpoint_types import Document
-from dlio_bench.reports.export.openmetrics import PREFIX, UNITS, sample
+from dlio_bench.reports.export.openmetrics import PREFIX, UNITS, as_prometheus, sample
 from dlio_bench.reports.export.pytest_benchmark import stats
 from dlio_bench.wrapping import printable
 
@@ -130,6 +130,11 @@ def openmetrics(documents: Documents) -> str:
         raise UsageError("Two of the results are of one model, layout and scale. Export them one at a time.")
     lines = [line for name in CHECKPOINT_METRICS for line in _family(name, documents, labels)]
     return "\n".join((*lines, "# EOF")) + "\n"
+
+
+def prometheus(documents: Documents) -> str:
+    """As `openmetrics`, in Prometheus' own text format."""
+    return as_prometheus(openmetrics(documents))
 
 
 def _family(name: str, documents: Documents, labels: Sequence[dict[str, str]]) -> Iterator[str]:

@@ -10,12 +10,10 @@ from dlio_bench.reports import tables
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.metrics import PHASES, SHARES
 from dlio_bench.reports.types import Result
-from dlio_bench.wrapping import printable
+from dlio_bench.wrapping import cell, printable
 
 Pairs = Sequence[tuple[Result, Steps]]
 DIGITS = 15  # behind the decimal point, the most that pandas writes
-FORMULA = ("=", "+", "-", "@", "\N{FULLWIDTH EQUALS SIGN}", "\N{FULLWIDTH PLUS SIGN}", "\N{FULLWIDTH HYPHEN-MINUS}",
-           "\N{FULLWIDTH COMMERCIAL AT}")  # fmt: skip
 
 
 def trials(pairs: Pairs) -> pd.DataFrame:
@@ -81,15 +79,14 @@ TABLES: dict[str, Callable[[Pairs], pd.DataFrame]] = {"trials": trials, "metrics
 def as_csv(pairs: Pairs, table: str) -> str:
     """A table as CSV (RFC 4180, a header line).
 
-    A spreadsheet takes text that begins with one of `FORMULA` for a formula, and runs it. No text of a real result
-    does; in that of an edited one an apostrophe comes first (OWASP, "CSV Injection"). Numbers stay as they are.
+    Texts are `wrapping.cell`s, as those of an edited result may be formulas. Numbers stay as they are.
     """
     return csv(TABLES[table](pairs))
 
 
 def csv(table: pd.DataFrame) -> str:
     """See `as_csv`."""
-    return _texts(table, _no_formula).to_csv(index=False, lineterminator="\n")
+    return _texts(table, cell).to_csv(index=False, lineterminator="\n")
 
 
 def as_json_table(pairs: Pairs, table: str) -> str:
@@ -102,11 +99,6 @@ def json_table(table: pd.DataFrame) -> str:
     text = _texts(table, printable).to_json(orient="table", index=False, double_precision=DIGITS)
     assert text is not None  # it is without a path
     return text + "\n"
-
-
-def _no_formula(text: str) -> str:
-    shown = printable(text)
-    return f"'{shown}" if shown.lstrip().startswith(FORMULA) else shown
 
 
 def _texts(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Metrics of results in the text format of OpenMetrics 1.0, for Prometheus and its kin.
+"""Metrics of results in the text format of OpenMetrics 1.0, for Prometheus and its kin, and in Prometheus' own.
 
 Specification: github.com/OpenObservability/OpenMetrics, specification/OpenMetrics.md. A unit is the suffix of its name,
 and a base unit: ratios, not percent. TYPE, UNIT and HELP come in this order. What is not known has no sample, as NaN
@@ -43,6 +43,27 @@ def render(results: Sequence[Result]) -> str:
     for name in METRICS:
         lines += _family(name, [(label, result.metrics[name]) for label, result in named])
     return "\n".join((*lines, "# EOF")) + "\n"
+
+
+def prometheus(results: Sequence[Result]) -> str:
+    """As `render`, in Prometheus' own text format."""
+    return as_prometheus(render(results))
+
+
+def as_prometheus(text: str) -> str:
+    """An OpenMetrics exposition in Prometheus' text format 0.0.4, which node_exporter's textfile collector reads.
+
+    That format has no units and no end, and of an Info family it knows neither type nor name: a gauge `..._info` of 1.
+    Specification: prometheus.io/docs/instrumenting/exposition_formats.
+    """
+    lines = [line for line in text.splitlines() if not line.startswith(("# UNIT ", "# EOF"))]
+    info = f"{PREFIX}_run"
+    return "".join(
+        f"{line.replace(f'{info} info', f'{info}_info gauge').replace(f'HELP {info} ', f'HELP {info}_info ')}\n"
+        if line.startswith("# ")
+        else f"{line}\n"
+        for line in lines
+    )
 
 
 def family(name: str) -> str:

@@ -143,15 +143,18 @@ def test_tables_of_one_workload_share_the_data_of_the_larger(tmp_path: Path) -> 
     assert by_table[0].samples >= 16 * 4
 
 
-def test_no_more_than_the_published_data_can_be_asked_for(tmp_path: Path) -> None:
+def test_data_larger_than_published_are_made_unless_the_plan_says_otherwise(tmp_path: Path) -> None:
     memory = Memory(1000 * GIB, declared=True, real_nodes=False)
     dataset = {"times_memory": 5}
-    with pytest.raises(UsageError, match=r"5.37 TB of cdb, but the published training data have 3.02 TB.*at_most_pub"):
-        datasets.sources(plan_of(run=run_of(tiny=False), dataset=dataset), tmp_path, tmp_path, memory)
+    source = datasets.sources(plan_of(run=run_of(tiny=False), dataset=dataset), tmp_path, tmp_path, memory)[0]
+    assert source.bytes >= source.needed == 5000 * GIB
     plan = plan_of(run=run_of(tiny=False), dataset=dataset | {"at_most_published": True})
     source = datasets.sources(plan, tmp_path, tmp_path, memory)[0]
     assert source.bytes < source.needed
     assert source.samples == 50190
+    plan = plan_of(run=run_of(tiny=False), dataset={"times_memory": 1000}, nodes=[10_000])
+    with pytest.raises(UsageError, match=r"\[dataset\]: .* files are too many"):
+        datasets.sources(plan, tmp_path, tmp_path, memory)
 
 
 def test_given_data_that_are_too_few_or_others_are_refused(tmp_path: Path) -> None:
@@ -309,6 +312,23 @@ def test_a_dry_run_tells_everything_and_makes_nothing(
     assert [part["kind"] for part in document["parts"]] == ["data", "storage", "run"]
     assert document["missing_bytes"] == document["parts"][0]["missing_bytes"] > 0
     assert document["seconds"] == sum(part["seconds"] for part in document["parts"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"run": run_of(staging="2GB"), "memory_per_node": "1GiB"}, "need 2 GB, but a node has 1.07 GB"),
+        ({"run": run_of(staging="2GB"), "memory_per_node": "1GiB", "launcher": "srun"}, "need 2 GB, but a node has"),
+        ({"nodes": [3000]}, "this machine is too small for so many virtual nodes"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_run_refuses(
+    keys: dict[str, Any], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str]
+) -> None:
+    monkeypatch.setenv("DLIO_BENCH_CACHE", str(tmp_path / "cache"))
+    limits = {"cdb": {"naive": {"*": {"stall_share": {"at_most": "90 %"}}}}}
+    plan = written(tmp_path, limits=limits, **keys)
+    assert told in refused("accept", str(plan), "--out", str(tmp_path / "out"), "--dry-run")
 
 
 def test_a_plan_or_a_folder_that_is_missing_is_asked_for(tmp_path: Path, refused: Callable[..., str]) -> None:

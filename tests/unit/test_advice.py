@@ -33,6 +33,27 @@ def test_advice_says_who_made_later_epochs_fast(made: Complete, served: dict[str
 
 
 @pytest.mark.parametrize(
+    ("plan", "hosts", "says"),
+    [
+        ({"ranks_per_node": 4, "nodes": 1}, ["node01"] * 4, "use fewer ranks per node"),
+        ({}, ["node01"] * 4, "use fewer virtual nodes on a machine"),
+        ({}, [f"node0{rank}" for rank in range(4)], "give it more cores, or fewer --threads"),
+    ],
+)
+def test_late_compute_is_not_advised_what_is_so_already(
+    made: Complete, plan: dict[str, int], hosts: list[str], says: str
+) -> None:
+    def late(draft: dict[str, Any]) -> None:
+        draft["plan"] |= plan
+        draft["environment"]["rank_hosts"] = hosts
+        for trial in draft["trials"]:
+            trial["compute_actual_seconds"] = 1.2 * trial["compute_asked_seconds"]
+
+    (said,) = [line for line in advice(made(change=late)[0]) if line.startswith("compute ran")]
+    assert said.endswith(f"; {says}")
+
+
+@pytest.mark.parametrize(
     ("processors", "threads", "is_told"), [(1, 2, True), (1, 0, False), (2, 2, False), (None, 2, False)]
 )
 def test_ranks_whose_threads_share_one_core_with_the_trainer_are_advised_to_bind_wider(
@@ -42,6 +63,11 @@ def test_ranks_whose_threads_share_one_core_with_the_trainer_are_advised_to_bind
         draft["environment"] |= {"cores_per_rank": 1.0, "bound_processors": processors}
         draft["policy"]["options"]["threads"] = threads
 
+    def unbound(draft: dict[str, Any]) -> None:
+        bind(draft)
+        draft["environment"]["launcher"]["argv"] += ["--bind-to", "none"]
+
     result = made(change=bind)[0]
     assert any("bound to one core" in line and "--bind-to none" in line for line in advice(result)) == is_told
+    assert not any("--bind-to none" in line for line in advice(made(change=unbound)[0]))
     assert facts.plans([result])["Job"].common["cores per rank"] == "1.0"

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
+from prometheus_client import parser
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from pytest_benchmark.stats import Stats
 
@@ -211,6 +212,24 @@ def test_openmetrics_has_the_metrics_of_each_result(saved: Any, exported: Any) -
         assert kinds == ["TYPE", "HELP"] or name.endswith(
             ("_seconds", "_bytes", "_per_second", "_ratio", "_samples", "_requests")
         )
+
+
+def test_prometheus_own_format_has_the_same_samples_of_types_that_it_knows(saved: Any, exported: Any) -> None:
+    """What node_exporter's textfile collector reads: its parser refuses a whole file for one unknown type."""
+    folder = saved("naive")[1]
+    text = exported(folder, "--to", "prometheus")
+    before = exported(folder, "--to", "openmetrics")
+    assert [line for line in text.splitlines() if line[0] != "#"] == [
+        line for line in before.splitlines() if line[0] != "#"
+    ]
+    kinds = {family.type for family in parser.text_string_to_metric_families(text)}
+    assert kinds == {"gauge"}
+    comments = [line.split(" ", 3) for line in text.splitlines() if line.startswith("#")]
+    assert {(kind, words) for _, kind, _, words in comments if kind == "TYPE"} == {("TYPE", "gauge")}
+    assert {kind for _, kind, _, _ in comments} == {"TYPE", "HELP"}
+    assert not any("\\" in words for *_, words in comments)  # it knows other escapes there
+    names = {line.partition("{")[0] for line in text.splitlines() if line[0] != "#"}
+    assert {name for _, kind, name, _ in comments if kind == "TYPE"} == names
 
 
 def families(text: str) -> dict[str, list[str]]:

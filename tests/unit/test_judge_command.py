@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from dlio_bench.benchmarks.published_models.models import MODELS, SUBSET
+from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.harness.cli import main
+from dlio_bench.refusals import one_of
 from dlio_bench.reports.result import save
 from tests.results import complete
 
@@ -22,7 +25,7 @@ allow_marks = ["VIRTUAL NODES"]
 delivered_bandwidth = { at_least = "100 MB/s" }
 """
 Judge = Callable[..., dict[str, Any]]
-WAYS: tuple[list[str], ...] = ([], ["--json"], ["--junit", "junit.xml"])
+WAYS: tuple[list[str], ...] = ([], ["--json"], ["--junit", "junit.xml", "--markdown", "summary.md"])
 # what a machine that only judges lacks
 BARE = f"""
 import sys
@@ -76,6 +79,12 @@ def test_the_same_files_give_the_same_bytes_on_a_machine_without_mpi_hdf5_and_te
     assert bare.stdout.startswith(b"ACCEPTANCE, PASS\n")
     document = (tmp_path / "junit.xml").read_bytes()
     assert (elsewhere / "junit.xml").read_bytes() == document
+    summary = (tmp_path / "summary.md").read_text()
+    assert (elsewhere / "summary.md").read_text() == summary
+    assert summary.startswith("## ACCEPTANCE, PASS: Climate Data Benchmark")
+    rows = [line for line in summary.splitlines() if line.startswith("| holds | cdb")]
+    assert len(rows) == 2
+    assert "at least 100 MB/s" in rows[0]
     assert ET.fromstring(document).get("tests") == "2"
 
 
@@ -126,6 +135,31 @@ def test_a_missed_limit_ends_with_1_and_names_limit_found_and_interval(
     assert "MISSED  delivered_bandwidth  ≥ 376 MB/s   375 MB/s  375 … 379 MB/s" in told
 
 
+def test_a_class_that_is_required_and_not_reached_ends_with_1(
+    delivered: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limits, summary = delivered / "limits.toml", delivered / "summary.md"
+    words = ["judge", str(delivered), "--limits", str(limits), "--require", "acceptance"]
+    assert main(words) == 0
+    limits.write_text(LIMITS.replace('allow_marks = ["VIRTUAL NODES"]', ""))
+    assert main(words[:-2]) == 0
+    capsys.readouterr()
+    assert main([*words, "--junit", str(delivered / "junit.xml"), "--markdown", str(summary)]) == 1
+    out, err = capsys.readouterr()
+    assert out.startswith("EXPLORE, PASS\n")
+    assert err == "dlio-bench: --require acceptance: the class is EXPLORE.\n"
+    root = ET.parse(delivered / "junit.xml").getroot()
+    assert [case.get("type") for case in root.iter("failure")] == ["EXPLORE"] * 2
+    assert summary.read_text().startswith("## EXPLORE, PASS")
+
+
+def test_files_that_cannot_be_written_are_refused_first(tmp_path: Path, refused: Callable[..., str]) -> None:
+    assert "--junit . is a folder" in refused("run", "cdb", "--tiny", "--junit", ".", "--out", "out")
+    (tmp_path / "file").touch()
+    assert "--markdown file/a cannot be written" in refused("run", "cdb", "--tiny", "--markdown", "file/a")
+    assert "Name their file with --limits" in refused("run", "cdb", "--tiny", "--require", "acceptance")
+
+
 def test_bad_limits_and_an_empty_folder_are_refused(
     delivered: Path, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
@@ -134,6 +168,12 @@ def test_bad_limits_and_an_empty_folder_are_refused(
     assert "at_least is '100 MB'" in refused("judge", "delivered", "--limits", "bad.toml")
     assert "has no result.json" in refused("judge", "empty", "--limits", "delivered/limits.toml")
     assert "--limits" in refused("judge", "delivered")
+
+
+def test_a_refusal_lists_names_in_their_order(delivered: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
+    (tmp_path / "limits.toml").write_text(LIMITS.replace("[cdb", "[other"))
+    known = one_of([*dict.fromkeys((*WORKLOADS, *MODELS, SUBSET))])
+    assert known in refused("judge", str(delivered), "--limits", "limits.toml")
 
 
 def test_a_run_refuses_limits_that_it_cannot_meet_before_it_starts(tmp_path: Path, refused: Callable[..., str]) -> None:

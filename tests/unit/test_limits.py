@@ -36,6 +36,10 @@ def test_a_limit_is_a_number_of_its_metrics_unit_and_of_the_unfavourable_end(tmp
         ("samples_per_second = { at_least = 208 }", 208, "ci_low"),
         ('samples_per_second = { at_least = "208 samples/s" }', 208, "ci_low"),
         ("over_bound = { at_most = 1.2 }", 1.2, "ci_high"),
+        ("samples_per_second = { at_least = 1e12 }", 1e12, "ci_low"),
+        ('samples_per_second = { at_least = "1e12" }', 1e12, "ci_low"),
+        ('bytes_device = { at_most = "1.5e3 GB" }', 1.5e12, "ci_high"),
+        ('ceiling_share = { at_least = "101 %" }', 1.01, "ci_low"),
         ("remote_misses = { at_most = 0 }", 0, "ci_high"),
     ):
         [limit] = load(tmp_path, table(text)).limits
@@ -61,6 +65,8 @@ def test_settings_are_those_of_the_file_or_the_defaults(tmp_path: Path) -> None:
         allow_marks=["EMULATED COMPUTE"],
     )  # fmt: skip
     assert (found.name, found.version, len(found.sha256)) == ("limits.toml", "3", 64)
+    assert load(tmp_path, "trials = 1e1\nmin_steps = 1e12\n" + easy).settings == Settings(trials=10, min_steps=10**12)
+    assert load(tmp_path, "\ufeff" + text + easy).settings == found.settings
 
 
 WRONG = (
@@ -95,6 +101,9 @@ WRONG = (
     (table('au = { min = "90 %" }'), "Write { at_least = ... } or { at_most = ... }"),
     (table('au = { at_least = "90 %", statistics = "median" }'), "Did you mean 'statistic'"),
     (table('au = { at_least = "90 %", statistic = "mean" }'), "Use median, ci_low or ci_high"),
+    (table('au = { at_least = "180 %" }'), r"au\.at_least is '180 %'\. Write at most 100 %"),
+    ("min_steps = 1.5", r"min_steps is '1\.5'"),
+    ("min_steps = inf", r"min_steps is 'inf'"),
     (table('spread = { at_most = "5 %", statistic = "ci_high" }'), "the spread has no interval"),
     ("version = 1", "has no limit"),
     ("[cdb]", "Below it comes a reader"),

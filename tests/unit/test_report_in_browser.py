@@ -8,12 +8,13 @@ import pytest
 
 from dlio_bench.harness.cli import main
 from dlio_bench.reports import couple_html, html
-from tests.browser import READY, Browser, needs_chromium
+from tests.browser import READY, Browser
+from tests.needs import needs
 from tests.processes import until
 from tests.results import complete
 from tests.unit.test_couple import document as coupled
 
-pytestmark = needs_chromium
+pytestmark = needs("browser")
 Made = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 PHONE, FOLD = 390, 800  # px: width of a telephone, and the height that a laptop shows at 1280
 FIGURES = {"times", "credits", "phases", "epochs", "scaling", "steps", "bytes", "predicted"}

@@ -96,6 +96,13 @@ def test_the_command_prints_both_accountings_and_writes_all_records(
     assert shown["overlap"] == {"first": 2.0, "second": 9.0, "both": 2.0}
 
 
+def test_a_table_holds_no_formula(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(python2(0, 0, "HDF5 File Read", 0, 2).replace("HDF5 File Read", "=1+1"))
+    assert main(["trace", str(tmp_path / "log"), "--csv", str(tmp_path / "all.csv")]) == 0
+    _, row = csv.reader((tmp_path / "all.csv").open())
+    assert "'=1+1" in row
+
+
 def test_training_that_comes_out_negative_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "log"
     for loaded, told in ((12, True), (8, False)):
