@@ -5,7 +5,8 @@
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 readonly root
-readonly first_minor=11 last_minor=12            # Python 3.x: TensorFlow 2.18, which the tests need, ends at 3.12
+readonly first_minor=11
+last_minor=12 # Python 3.x: TensorFlow 2.18, which most environments hold, ends at 3.12
 readonly marker=made-by-dlio-bench stamp=dlio-bench-stamp
 
 # Other Pythons' settings would put other packages before the ones installed here, or install them elsewhere.
@@ -40,7 +41,7 @@ is_supported() {
 
 # Prints the command of the first Python that can make an environment: $PYTHON, or one found on PATH.
 find_python() {
-  local candidate version found="" lacks_venv="" candidates=(python3.12 python3.11 python3)
+  local candidate version found="" lacks_venv="" candidates=(python3.12 python3.11 python3.13 python3)
   [[ -z ${PYTHON:-} ]] || candidates=("$PYTHON")
   for candidate in "${candidates[@]}"; do
     if ! version=$(python_version "$candidate"); then
@@ -55,7 +56,7 @@ find_python() {
       return
     fi
   done
-  local needed="Python 3.$first_minor or 3.$last_minor with venv is needed"
+  local needed="Python 3.$first_minor to 3.$last_minor with venv is needed"
   found=${found#, }
   if [[ -n $lacks_venv ]]; then
     die "$needed; found: $found. Install the missing part with 'apt-get install python${lacks_venv%.*}-venv'."
@@ -63,7 +64,7 @@ find_python() {
     die "$needed, and PYTHON=$PYTHON is not one (${found:-it does not start}). Unset PYTHON, or set it to the path of one."
   fi
   die "$needed; found: ${found:-none}. Install one with 'apt-get install python3.$first_minor-venv' (Debian 12) or" \
-    "'apt-get install python3.$last_minor-venv' (Ubuntu 24.04), or set PYTHON to the path of one."
+    "'apt-get install python3.12-venv' (Ubuntu 24.04), or set PYTHON to the path of one."
 }
 
 need_space() { # need_space FOLDER MEGABYTES

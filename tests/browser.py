@@ -15,13 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import pytest
-
+from tests.needs import BROWSERS
 from tests.processes import PATIENCE, until
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-# The README's test command passes on a machine without a browser. `.ci/run` installs one, and fails where a test skips.
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no chromium, which .ci/run installs; it allows no skip")
 OPTIONS = [
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
     "--no-first-run", "--remote-debugging-pipe", "--hide-scrollbars",
@@ -36,13 +32,13 @@ class Browser:
     """One Chromium with one tab. `complaints`: what its console said and what scripts threw; `requests`: addresses."""
 
     def __init__(self, profile: Path) -> None:
-        assert CHROMIUM is not None
+        chromium = next(filter(None, map(shutil.which, BROWSERS)))
         asked, self._write = _pipe()
         self._read, answers = _pipe()
         null = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in (1, 2)]
         pipes = (os.POSIX_SPAWN_DUP2, asked, 3), (os.POSIX_SPAWN_DUP2, answers, 4)
-        words = [CHROMIUM, *OPTIONS, f"--user-data-dir={profile}", "about:blank"]
-        self._process = os.posix_spawn(CHROMIUM, words, os.environ, file_actions=(*null, *pipes))
+        words = [chromium, *OPTIONS, f"--user-data-dir={profile}", "about:blank"]
+        self._process = os.posix_spawn(chromium, words, os.environ, file_actions=(*null, *pipes))
         os.close(asked)
         os.close(answers)
         self._buffer = b""

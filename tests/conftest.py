@@ -1,11 +1,13 @@
 """What holds for all tests: their files are on a disk, as data in memory can never be cold and many tests ask for cold
-data; examples are the same each time, and none fails because the machine is busy. And how a command is refused.
+data; examples are the same each time, and none fails because the machine is busy. How a command is refused, and how the
+end of a run tells what was skipped.
 """
 
 import os
 import signal
 import tempfile
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Every test is quick or slow, by its file."""
     for item in items:
         item.add_marker("slow" if _is_slow(item.path) else "quick")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None]:
+    """The last lines count the skipped tests by reason: `tests/needs.py` says what would run them."""
+    yield
+    reports = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(report.longrepr[-1].removeprefix("Skipped: ") for report in reports)
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"{count} test{'s' if count > 1 else ''} skipped: {reason}")
 
 
 @pytest.fixture

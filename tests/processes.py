@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from dlio_bench.harness.storage.tier_files import MEMORY_NAME
+
 DLIO = [sys.executable, "-m", "dlio_bench"]
 PATIENCE = 120.0  # seconds until what must come counts as missing: machines that test are busy
 
@@ -30,6 +32,9 @@ def ending(process: "subprocess.Popen[str]") -> Iterator["subprocess.Popen[str]"
     finally:
         process.kill()
         process.wait()
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
 
 
 def dlio(cwd: Path, *arguments: str, status: int = 0, **env: str) -> "subprocess.CompletedProcess[str]":
@@ -128,10 +133,15 @@ def _parent(pid: int) -> int:
         return 0
 
 
-def open_files() -> dict[str, str]:
-    """The descriptors of this process and the files they are of."""
+def open_files(pid: int | str = "self") -> dict[str, str]:
+    """The descriptors of a process, this one by default, and the files they are of; none where it has ended."""
     found = {}
-    for entry in Path("/proc/self/fd").iterdir():
+    for entry in Path(f"/proc/{pid}/fd").glob("*"):
         with contextlib.suppress(FileNotFoundError):  # that of this very listing
             found[entry.name] = str(entry.readlink())
     return found
+
+
+def has_tier(pid: int) -> bool:
+    """Whether a rank keeps samples in memory."""
+    return any(f"memfd:{MEMORY_NAME}" in name for name in open_files(pid).values())

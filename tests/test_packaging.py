@@ -83,11 +83,28 @@ def test_the_quickstart_runs_the_main_job() -> None:
     command = re.search(r"(?s)\ndlio-bench (run .*?)\n```", (ROOT / "README.md").read_text())
     assert command is not None
     asked = command[1].replace("\\\n", "").split()
-    assert asked[:6] == ["run", "cdb", "--nodes", "8", "--reader", "naive,prefetch"]
+    assert asked[:6] == ["run", "hepcnnb", "--nodes", "8", "--reader", "naive,prefetch"]
     script = (ROOT / "scripts/quickstart").read_text()
-    parts = re.findall(r"(?m)^ *args\+?=\((\w.*|--.*)\)$", script)
-    assert " ".join(parts).split() == asked
+    job = re.search(r"(?s)main_job=\((.*?)\)", script)
+    assert job is not None
+    assert job[1].split() == asked
     assert parser().parse_known_args(asked)[1] == []
+
+
+@pytest.mark.parametrize(("script", "last"), [("quickstart", 13), ("test", 12)])
+def test_other_pythons_are_refused_with_those_that_work(script: str, last: int, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho 3.{last + 1}.0\n")
+    python.chmod(0o755)
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")  # beside which there is no environment
+    for name in ("pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    command, env = [tmp_path / "scripts" / script, "--version"], os.environ | {"PYTHON": str(python)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert done.returncode == 4, done.stderr
+    assert f"Python 3.11 to 3.{last} with venv is needed, and PYTHON={python} is not one" in done.stderr
+    if script == "quickstart":
+        assert CONFIG["project"]["requires-python"] == f">=3.11,<3.{last + 1}"
 
 
 def test_every_dependency_is_pinned_and_told() -> None:

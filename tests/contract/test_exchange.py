@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.training.exchange.exchange import Exchange, open_exchange
 from dlio_bench.harness.training.exchange.options import ExchangeOptions
+from tests.needs import require
 from tests.ranks import WORLD
 
 Arrays = list[npt.NDArray[Any]]
@@ -45,12 +45,7 @@ def _horovod_where_asked(request: pytest.FixtureRequest) -> None:
     callspec = getattr(request.node, "callspec", None)
     way = callspec.params.get("way", {}) if callspec else {}
     if way.get("kind") == "horovod" and WORLD > 1:
-        _require_horovod()
-
-
-def _require_horovod() -> None:
-    if find_spec("horovod") is None:
-        pytest.skip("Horovod is not installed")
+        require("horovod")
 
 
 @contextmanager
@@ -240,7 +235,7 @@ def test_none_leaves_everybody_alone(comm: Comm) -> None:
 
 def test_horovod_is_taken_where_it_works(comm: Comm) -> None:
     if WORLD > 1:
-        _require_horovod()
+        require("horovod")
     with opened(comm) as exchange:
         assert exchange.choice.kind == ("horovod" if WORLD > 1 else "none")
 

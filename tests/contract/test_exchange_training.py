@@ -4,7 +4,6 @@ By node, the means that they train on are those of test_exchange.py.
 """
 
 from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from dlio_bench.harness.cluster.comm import Comm, together
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.training.exchange.exchange import open_exchange
 from dlio_bench.harness.training.exchange.options import ExchangeOptions
+from tests.needs import require
 from tests.ranks import WORLD
 
 STEPS, BATCH, RATE = 8, 8, 0.05
@@ -24,8 +24,8 @@ Arrays = list[npt.NDArray[Any]]
 
 @pytest.fixture(params=["mpi", "horovod"] if WORLD > 1 else ["mpi"])
 def way(request: pytest.FixtureRequest) -> dict[str, Any]:
-    if request.param == "horovod" and find_spec("horovod") is None:
-        pytest.skip("Horovod is not installed")
+    if request.param == "horovod":
+        require("horovod")
     return {"kind": request.param}
 
 

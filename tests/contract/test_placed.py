@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlio_bench import free_space
 from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
@@ -21,8 +20,10 @@ from dlio_bench.harness.readers.registry import RankContext
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Tally, planned
 from dlio_bench.harness.run.measured.consumer import damaged
+from dlio_bench.harness.storage.tier_files import MEMORY_NAME
 from tests.contract import test_readers
 from tests.contract.test_readers import BATCH, EVERY, WORLD, ReaderContract, harmed
+from tests.processes import open_files
 
 # of a file system that is not bypassed, as the one of the tests would be, whose files are in memory
 SLOW = {"pfs": 1e6, "remote": 1e9, "ram": 1e9, "disk": 1e9}
@@ -37,14 +38,12 @@ class PlacedContract(ReaderContract):
     place: Path  # of the node's disk tier
 
     @pytest.fixture(autouse=True)
-    def _empty_tier(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        self.place, memory = tmp_path / "tier", tmp_path / "memory"
+    def _empty_tier(self, tmp_path: Path) -> Iterator[None]:
+        self.place = tmp_path / "tier"
         self.place.mkdir()
-        memory.mkdir()
-        monkeypatch.setattr(free_space, "SHARED_MEMORY", memory)  # others are at work on this machine
         yield
         assert list(self.place.iterdir()) == []
-        assert list(memory.iterdir()) == []
+        assert [name for name in open_files().values() if f"memfd:{MEMORY_NAME}" in name] == []
 
     def tiers(self, dataset: Dataset) -> Tiers:
         return Tiers(ram=self.bytes(dataset), disk=self.bytes(dataset), rates=SLOW)

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from dlio_bench import free_space
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, POLICIES
@@ -22,10 +21,7 @@ READ_HERE = [row for row in POLICIES.values() if row.delivery in (ON_DEMAND, AHE
 
 @pytest.mark.parametrize("dataset", ["cdb"], indirect=True)  # of many files, which orders may deal
 @pytest.mark.parametrize("name", [row.name for row in READ_HERE])
-def test_a_row_delivers_its_plan_and_counts_its_bytes(
-    name: str, dataset: Dataset, world: Comm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(free_space, "SHARED_MEMORY", tmp_path)
+def test_a_row_delivers_its_plan_and_counts_its_bytes(name: str, dataset: Dataset, world: Comm, tmp_path: Path) -> None:
     reader = contract(name, tmp_path)
     reader.test_it_delivers_the_plan_with_the_generated_bytes(dataset, world, world.size)
     reader.test_the_bytes_recorded_are_the_bytes_asked(dataset, world)

@@ -21,6 +21,7 @@ from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest, 
 from dlio_bench.harness.run.measured.consumer import damaged
 from tests.datasets import VARIANTS, few, made, view_of
 from tests.mounts import FREE, running
+from tests.needs import needs
 
 
 # original-64 differs from sc18 in what a record holds alone
@@ -139,6 +140,7 @@ def test_the_published_pipeline_of_another_variant_delivers_in_its_own_form(tmp_
         pipeline.close()
 
 
+@needs("fuse")
 def test_tensorflow_reads_through_an_emulated_file_system(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()

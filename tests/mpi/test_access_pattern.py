@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 from collections import Counter
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from dlio_bench.reports import span_pattern, timeline
 from dlio_bench.reports.access_pattern import BIN_ENDS, BINS
 from dlio_bench.reports.timeline import Timeline
 from tests.datasets import made
+from tests.needs import require
 from tests.processes import DLIO
 
 READS = ("read", "pread64", "readv", "preadv", "preadv2")
@@ -57,8 +57,7 @@ def calls(folder: Path, files: set[str]) -> list[Call]:
 @pytest.fixture(scope="module")
 def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run, with what strace has seen of it in `traces`. What is traced does not make its dataset."""
-    if shutil.which("strace") is None:
-        pytest.skip("strace is not installed")
+    require("strace")
     folder = tmp_path_factory.mktemp("traced")
     data = made(folder / "data", "cdb", 16).folder
     (folder / "traces").mkdir()

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from dlio_bench.harness.checkpoints import sets
 from dlio_bench.reports import checkpoint, timeline
 from dlio_bench.reports.result import load as load_result
 from tests.mpi.conftest import Mount, complaint, dlio, start
+from tests.needs import require
 from tests.processes import DLIO, PATIENCE, descendants, gone, ranks_of, until
 
 RANKS = ("--nodes", "2", "--ranks-per-node", "2")
@@ -22,8 +22,7 @@ SMALL = ("checkpoint", "llama3-8b", "--fraction", "0.001%", "--trials", "1", *RA
 
 
 def test_four_ranks_write_and_read_and_strace_sees_as_many_fsyncs(cache: Path, tmp_path: Path) -> None:
-    if shutil.which("strace") is None:
-        pytest.skip("strace is not installed")
+    require("strace")
     traces = tmp_path / "traces"
     traces.mkdir()
     done = subprocess.run(

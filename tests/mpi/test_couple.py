@@ -11,11 +11,13 @@ import pytest
 from dlio_bench.harness.coupling.ways.files import HEAD
 from dlio_bench.reports import couple
 from tests.mpi.conftest import complaint, dlio, start
+from tests.needs import needs
 from tests.processes import PATIENCE, descendants, gone, ranks_of, until
 
 OUTPUT = 2 * 8 * 16**3
 
 
+@needs("fuse")
 def test_ranks_and_twins_meet_through_files_and_every_byte_is_counted(cache: Path, tmp_path: Path) -> None:
     done = dlio(
         cache, tmp_path, "couple", "grayscott", "--tiny", "--through", "files", "--producers", "2", "--consumers", "2",
@@ -39,6 +41,7 @@ def test_ranks_and_twins_meet_through_files_and_every_byte_is_counted(cache: Pat
     assert f"[{document.marks[0]}]" in dlio(cache, tmp_path, "show", "out").stdout
 
 
+@needs("fuse")
 @pytest.mark.parametrize("victim", [0, 1], ids=["the solver", "a twin"])
 def test_a_side_that_is_killed_ends_the_command_and_nothing_is_left(victim: int, cache: Path, tmp_path: Path) -> None:
     process = start(

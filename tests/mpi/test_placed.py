@@ -1,6 +1,8 @@
 """Placements of samples in real runs, by the counters of an emulated file system."""
 
 import json
+import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 from dlio_bench.harness import cli
 from dlio_bench.harness.plan.policies import POLICIES
 from tests.mpi.conftest import dlio
+from tests.processes import DLIO
 from tests.results import load
 
 SMALL = ("run", "hepcnnb", "--tiny", "--epochs", "3", "--warmup-trials", "0")
@@ -52,6 +55,20 @@ def test_the_file_system_delivers_each_sample_once_where_all_tiers_together_hold
     assert sum(epochs(result, "bytes_remote")) > 0
 
 
+def test_ranks_share_a_tier_larger_than_the_shared_memory_of_their_container(cache: Path, tmp_path: Path) -> None:
+    """As `docker run` gives 64 MB of it, for a tier that has to hold 5 MB."""
+    small = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$@"', "sh")
+    scale = ("--ranks-per-node", "2", "--reader", "cooperative", "--trials", "1", "--tiers", "ram=20MB")
+    done = subprocess.run(
+        [*small, *DLIO, *SMALL, *PFS, *scale, "--out", "out"],
+        cwd=tmp_path, env=os.environ | {"DLIO_BENCH_CACHE": str(cache)}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    result, _ = load(tmp_path / "out" / "cooperative-1x2")
+    assert 3 * sum(epochs(result, "bytes_requested")) == sum(epochs(result, "bytes_planned"))
+    assert sum(epochs(result, "bytes_ram")) > 0
+
+
 def test_tiers_that_are_too_small_save_what_they_hold(cache: Path, tmp_path: Path) -> None:
     tiers = ("--tiers", "ram=500kB,disk=500kB")
     dlio(cache, tmp_path, *SMALL, "--nodes", "4", *PFS, "--reader", "cooperative", *tiers, "--out", "out")
@@ -74,7 +91,7 @@ def test_tiers_that_are_too_small_save_what_they_hold(cache: Path, tmp_path: Pat
         (["--tiers", "ram=900TB"], "does not fit into a node's memory"),
         (["--tiers", "ram=1MB,disk=900TB"], "need 1.8 PB in"),
         (["--reader", "lbann-preload", "--tiers", "ram=1kB"], "Use more nodes or a larger RAM tier"),
-        (["--tiers", "ram=0"], "--tiers ram=1GB"),
+        (["--tiers", "ram=0"], "none has a size"),
         (["--reader", "lbann-preload", "--cache", "cold-epochs"], "keeps its copies over epochs"),
     ],
 )

@@ -14,6 +14,7 @@ from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.system import System, load
 from dlio_bench.harness.run.predicted import forecast
 from tests.mpi.conftest import Gate, dlio, start
+from tests.needs import needs
 from tests.processes import until
 
 PFS = "bandwidth=100MB/s,open=1ms,request=0.3ms"
@@ -38,6 +39,7 @@ threads = 4
 """
 
 
+@needs("fuse")
 def test_a_description_is_measured_and_predicts_a_run_before_it_begins(
     cache: Path, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
@@ -97,6 +99,7 @@ def the_prediction_is_there_before_the_run_and_shown_after_it(cache: Path, folde
     return str(measured[0]["dataset"]["digest"])
 
 
+@needs("fuse")
 def test_without_a_description_the_machine_is_measured_first(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.datasets import made
+from tests.needs import needs
 from tests.processes import DLIO
 
 NODES = 8
@@ -69,6 +70,7 @@ def floors(epochs: list[dict[str, Any]], nodes: int = NODES) -> list[float]:
     return [(e["bytes_device"] / COLD + e["bytes_client_cache"] / CACHED) / nodes for e in epochs]
 
 
+@needs("fuse")
 def test_global_shuffling_of_files_asks_more_of_the_file_system_than_local(tmp_path: Path) -> None:
     found = measured(tmp_path, 4 * NODES)
     local, over_all = map(floors, found.values())
@@ -79,6 +81,7 @@ def test_global_shuffling_of_files_asks_more_of_the_file_system_than_local(tmp_p
         assert seconds(epochs) > 0.95 * sum(floors(epochs))  # what a busy machine adds comes on top
 
 
+@needs("fuse")
 def test_it_makes_no_difference_where_each_rank_has_one_file(tmp_path: Path) -> None:
     nodes = 2  # as many show it
     found = measured(tmp_path, nodes, nodes)

@@ -16,7 +16,7 @@ from tests.results import load
 SEVERAL = (
     "cosmoflow", "--nodes", "1,2", "--reader", "shuffled", "--order", "global-shuffle,file-shuffle", "--delivery",
     "ahead", "--placement", "cooperative", "--shard", "node", "--steps-per-epoch", "6", "--epochs", "3",
-    "--validation", "2", "--warmup-trials", "0", "--trials", "2", "--cache", "as-is",
+    "--validation", "2", "--warmup-trials", "0", "--trials", "2", "--cache", "as-is", "--tiers", "ram=10MB",
 )  # fmt: skip
 ONE = (
     "hepcnnb", "--reader", "naive", "--steps", "10", "--memory-per-node", "500MB", "--staging", "1MB", "--compute",

@@ -12,20 +12,20 @@ from contextlib import suppress
 from pathlib import Path
 from runpy import run_path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from dlio_bench.free_space import SHARED_MEMORY
+from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.environment import usable_cores
-from dlio_bench.harness.storage import tier
+from dlio_bench.harness.run.measured import rank
+from dlio_bench.harness.run.measured.documents import Verified
 from tests.datasets import made
 from tests.mpi.conftest import complaint, dlio, start
-from tests.processes import DLIO, PATIENCE, descendants, ending, gone, ranks_of, until
+from tests.needs import needs
+from tests.processes import DLIO, PATIENCE, descendants, ending, gone, has_tier, ranks_of, until
 from tests.results import load
-
-# Users who are not root run these tests too, and cannot give files away. `.ci/run` fails where a test skips.
-root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away; .ci/run is root and allows no skip")
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +43,8 @@ def test_a_run_ends_with_verdict_table_json_and_page(
     [block] = re.findall(r"(?s)```python\n(.*?)```", page.read_text("utf-8"))
     formulas = tmp_path / "formulas.py"
     formulas.write_text(block)
-    done = dlio(
-        cache, tmp_path, "run", workload, "--tiny", "--nodes", "2", "--reader", "naive,prefetch", "--out", "out"
-    )
+    asked = ("--nodes", "2", "--reader", "naive,prefetch", "--junit", "junit.xml", "--markdown", "summary.md")
+    done = dlio(cache, tmp_path, "run", workload, "--tiny", *asked, "--out", "out")
     assert "EXPLORE" in done.stdout
     assert "VIRTUAL NODES" in done.stdout
     for reader in ("naive", "prefetch"):
@@ -66,6 +65,9 @@ def test_a_run_ends_with_verdict_table_json_and_page(
         for name in ("au", "stall_share", "own_stall_share", "no_io_seconds"):
             assert by_hand[name] == pytest.approx(result["metrics"][name]["value"], rel=1e-9), name
     assert (tmp_path / "out" / "report.html").stat().st_size > 100_000
+    assert (tmp_path / "summary.md").read_text().startswith("## EXPLORE: ")
+    suites = ElementTree.parse(tmp_path / "junit.xml").getroot()
+    assert (len(suites), suites.get("failures")) == (2, "0")
 
 
 @pytest.mark.parametrize(("mode", "nodes"), [("cold-epochs", 2), ("warm", 1)])
@@ -128,7 +130,7 @@ def test_a_cached_dataset_is_mended_where_it_is_damaged_and_never_made_again(tmp
     assert all(path.stat().st_mtime_ns == made[path][0] for path in made if path != victim)
 
 
-@root
+@needs("root")  # only root can give files away
 @pytest.mark.parametrize("mode", ["cold", "warm"])
 def test_files_of_somebody_else_are_read_but_never_called_cold_or_warm(
     mode: str, dataset: Path, tmp_path: Path
@@ -142,7 +144,7 @@ def test_files_of_somebody_else_are_read_but_never_called_cold_or_warm(
     assert "not attestable" in check["found"]
 
 
-@root
+@needs("root")  # only root can give files away
 def test_an_unreadable_file_is_named(dataset: Path, tmp_path: Path) -> None:
     data = somebody_elses_dataset(dataset, tmp_path)
     victim = sorted(data.glob("data-*.h5"))[3]
@@ -179,7 +181,7 @@ def test_a_killed_command_leaves_no_process_and_no_result(cache: Path, tmp_path:
     with ending(start(cache, tmp_path, *asked)) as process:
         until(lambda: len(ranks_of(process.pid)) == 2, process, "the ranks did not start")
         ranks = ranks_of(process.pid)
-        until(lambda: all(map(keeping, ranks)), process, "the ranks did not begin a trial")
+        until(lambda: all(map(has_tier, ranks)), process, "the ranks did not begin a trial")
     gone(ranks)
     assert not list(tmp_path.rglob("result.json"))
     assert not list(tmp_path.rglob("report.html"))
@@ -223,11 +225,11 @@ def test_a_killed_rank_is_named_and_leaves_nothing_and_what_was_finished_is_kept
     """The second reader keeps tiers, the third one has processes of its own, and the file system is mounted."""
     scale = ("--nodes", "2", "--tiers", "ram=500kB", "--timeout", "77s")
     asked = (*endless(dataset, "staged", "cooperative", "upstream"), *scale)
-    before, out = tiers(), tmp_path / "out"
+    out = tmp_path / "out"
     with ending(start(cache, tmp_path, *asked)) as process:
         until(lambda: list(out.glob("work-*/staged.json")), process, "the first reader did not come to its end")
         ranks = ranks_of(process.pid)
-        until(lambda: all(map(keeping, ranks)), process, "the second reader did not begin")
+        until(lambda: all(map(has_tier, ranks)), process, "the second reader did not begin")
         started = descendants(process.pid)
         shells = [pid for rank in ranks for pid in descendants(rank) if Path(f"/proc/{pid}/comm").read_text() == "sh\n"]
         assert len(shells) == len(ranks) == 2  # they wait for stacks
@@ -245,9 +247,33 @@ def test_a_killed_rank_is_named_and_leaves_nothing_and_what_was_finished_is_kept
     assert "Traceback" not in err
     assert "[INTERRUPTED]" in told
     require_kept(out, "staged-2x1")
-    left = tiers() - before  # by others too, who are at work on this machine; theirs go
-    until(lambda: not left & tiers())
     assert str(cache) not in Path("/proc/self/mountinfo").read_text()
+
+
+def test_a_killed_launcher_leaves_no_files_of_mpi(dataset: Path, tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+
+    def segments(command: int) -> set[str]:
+        return {path for rank in ranks_of(command) for path in mapped(rank) if "sm_segment." in path}
+
+    with ending(start(temporary, tmp_path, *endless(dataset, "naive"), "--nodes", "2")) as process:
+        until(lambda: len(segments(process.pid)) == 2, process, "the ranks did not start")
+        shared = segments(process.pid)
+        assert list(temporary.rglob("pmix*"))
+        [launcher] = [pid for pid in descendants(process.pid) if {*descendants(pid)} >= {*ranks_of(process.pid)}]
+        os.kill(launcher, signal.SIGKILL)
+        _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 4
+    assert "was ended by SIGKILL" in err
+    assert not [path for path in shared if Path(path).exists()]
+    assert not list(temporary.rglob("pmix*"))
+
+
+def mapped(pid: int) -> set[str]:
+    """The files in a process's memory, proc_pid_maps(5)."""
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return {line.split(maxsplit=5)[5] for line in lines if len(line.split(maxsplit=5)) > 5}
 
 
 def test_a_first_look_makes_trials_long_enough(cache: Path, tmp_path: Path) -> None:
@@ -287,6 +313,31 @@ def test_files_that_are_removed_during_a_run_end_it_as_damaged_data(cache: Path,
     assert "Traceback" not in err
 
 
+def test_a_file_that_is_cut_after_the_trials_makes_the_kept_results_invalid(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The pass over the content finds it, before it has come to the second reader."""
+    data = own_dataset(dataset, tmp_path)
+    verify = rank.verify
+
+    def harmed(*args: Any, **options: Any) -> Verified:
+        os.truncate(min(data.glob("data-*.h5")), 1000)
+        return verify(*args, **options)
+
+    monkeypatch.setattr(rank, "verify", harmed)
+    asked = ("cdb", "--tiny", "--data", str(data), "--compute", "none", "--trials", "1", "--warmup-trials", "0")
+    status = main(["run", *asked, "--reader", "staged,naive", "--min-seconds", "0", "--out", str(tmp_path / "out")])
+    told, err = capsys.readouterr()
+    assert (status, "ends at byte 1000" in err) == (5, True), err
+    assert "INVALID" in told
+    for reader in ("staged", "naive"):
+        result, _ = load(tmp_path / "out" / f"{reader}-1x1")
+        assert result["class"] == "INVALID"
+        [failed] = [check for check in result["checks"] if not check["ok"]]
+        assert failed["name"] == "content"
+        assert "ends at byte 1000" in failed["found"]
+
+
 def test_a_full_disk_is_named_and_nothing_half_written_stays(tmp_path: Path, small_disk: Path) -> None:
     done = dlio(small_disk, tmp_path, "run", "cdb", "--tiny", "--nodes", "2", status=4)
     assert str(small_disk) in complaint(done)
@@ -300,6 +351,16 @@ def test_a_full_output_folder_is_named(cache: Path, tmp_path: Path, small_disk: 
     assert str(small_disk) in complaint(done)
     assert not list(small_disk.rglob("report.html"))
     assert not list(small_disk.rglob("*.part"))
+
+
+@pytest.mark.parametrize("nodes", ["1", "2"])
+def test_a_file_that_ranks_cannot_write_is_named_with_its_file_system(
+    nodes: str, dataset: Path, cache: Path, tmp_path: Path, small_disk: Path
+) -> None:
+    (small_disk / "filler").write_bytes(bytes(1_020_000))
+    asked = ("cdb", "--tiny", "--data", str(dataset), "--nodes", nodes, "--epochs", "8", "--compute", "none")
+    done = dlio(cache, tmp_path, "run", *asked, "--out", str(small_disk / "out"), status=4)
+    assert re.search(rf"{small_disk}/out/work-\w+/\w+\.(npz|json) .*\(tmpfs at {small_disk}\): No", complaint(done))
 
 
 @pytest.fixture
@@ -338,18 +399,3 @@ def caught_signals(pid: int) -> int:
     """A bit for each signal that a process has a handler for, proc_pid_status(5)."""
     found = re.search(r"^SigCgt:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     return int(found[1], 16) if found else 0
-
-
-def keeping(pid: int) -> bool:
-    """Whether a rank has its tiers open, which are files without a name: from the start of its first trial on."""
-    for entry in Path(f"/proc/{pid}/fd").glob("*"):
-        with suppress(OSError):  # closed since
-            name = str(entry.readlink())
-            if name.startswith(f"{SHARED_MEMORY}/{tier.PREFIX}") and "(deleted)" in name:
-                return True
-    return False
-
-
-def tiers() -> set[Path]:
-    """The tiers in memory that have names."""
-    return set(SHARED_MEMORY.glob(f"{tier.PREFIX}*"))

@@ -14,6 +14,7 @@ from dlio_bench.harness.storage import tier
 from tests.datasets import made
 from tests.direct_folder import direct_folder
 from tests.mpi.conftest import dlio, start
+from tests.needs import needs
 from tests.processes import PATIENCE, descendants, ending, gone, until
 
 PFS = "bandwidth=40MB/s,per-node=25MB/s,open=1ms,request=0.3ms,cache=100MB,cache-bandwidth=80MB/s"
@@ -144,8 +145,9 @@ def test_a_client_cache_too_small_to_be_warm_is_refused_with_the_size_that_is_en
     assert all(epoch["bytes_device"] == 0 for epoch in warm["trials"][-1]["epochs"])
 
 
+@needs("fuse")
 def test_an_interrupted_run_leaves_no_process_no_mount_and_no_copy(cache: Path, tmp_path: Path) -> None:
-    slow = ("--emulate-pfs", "bandwidth=1MB/s", "--epochs", "2000")  # longer than anybody waits
+    slow = ("--emulate-pfs", "bandwidth=1MB/s,via=fuse", "--epochs", "2000")  # longer than anybody waits
     asked = ("run", "cdb", "--tiny", "--nodes", "2", "--reader", "staged", *slow, "--out", "out")
     copies = f"{tier.NODES}*/node*/{tier.PREFIX}*"
     with ending(start(cache, tmp_path, *asked)) as process:
@@ -169,7 +171,16 @@ def test_without_fuse_the_fix_is_named(
     lean = tmp_path / "bin"
     lean.mkdir()
     monkeypatch.setenv("PATH", str(lean))  # no fusermount3 in it
-    assert "apt-get install fuse3" in refused("run", "cdb", "--tiny", "--emulate-pfs", PFS, "--out", "out", status=4)
+    asked = ("run", "hepcnnb", "--tiny", "--out", "out", "--emulate-pfs")
+    said = refused(*asked, PFS, "--reader", "naive,tfdata", status=4)
+    assert "reader 'tfdata' reads by itself, which needs a mount" in said
+    assert "apt-get install fuse3" in said
+    assert "apt-get install fuse3" in refused(*asked, f"{PFS},via=fuse", status=4)
+
+
+def test_readers_of_others_cannot_be_held_up_in_their_processes(refused: Callable[..., str]) -> None:
+    said = refused("run", "hepcnnb", "--tiny", "--reader", "tfdata", "--emulate-pfs", f"{PFS},via=process")
+    assert "via=process holds up reads of dlio-bench's own readers only, and reader 'tfdata' reads by itself" in said
 
 
 def test_axes_set_by_hand_are_compared_and_credited(cache: Path, tmp_path: Path) -> None:
@@ -206,10 +217,11 @@ def test_what_does_not_fit_is_refused_in_one_paragraph(
 
 
 def test_the_ceiling_of_the_path_stands_beside_the_bandwidth(cache: Path, tmp_path: Path) -> None:
-    data = str(made(tmp_path / "data", "cdb", 16).folder)
+    data = str(made(tmp_path / "data", "cosmoflow", 16).folder)  # GZIP: what is delivered is larger than what is read
     few = ("--ranks", "1", "--threads", "1", "--trials", "1")
     dlio(cache, tmp_path, "storage", "--data", data, *few, "--out", "ceiling.json")
     compared = ("--data", data, "--storage", "ceiling.json", "--verbose")
-    done = dlio(cache, tmp_path, "run", "cdb", "--tiny", *compared, "--out", "out")
+    done = dlio(cache, tmp_path, "run", "cosmoflow", "--tiny", *compared, "--decode", "--out", "out")
     assert "of the ceiling" in done.stdout
+    assert "cold random reads" in done.stdout
     assert data in done.stdout.replace("\n", "").replace(" ", "")

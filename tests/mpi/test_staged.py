@@ -1,6 +1,5 @@
 """Staging jobs that end badly: a tier that is full, a rank that is killed. One message, and nothing left behind."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from dlio_bench.harness.cluster.process import launch
 from dlio_bench.harness.storage import tier
 from tests.datasets import made
 from tests.mpi.conftest import Mount
-from tests.processes import until
+from tests.processes import pids_of, until
 from tests.ranks import mpirun
 
 RANKS, RANKS_PER_NODE = 4, 2
@@ -115,6 +114,6 @@ def test_a_killed_rank_ends_the_job_and_the_next_one_clears_what_it_left(dataset
     assert "Rank 1" in str(error)
     assert "SIGKILL" in str(error)
     assert any(path.name.startswith(tier.PREFIX) for path in left(tiers))
-    until(lambda: subprocess.run(["pgrep", "-f", str(tiers)], capture_output=True).returncode, missing="a rank is left")
+    until(lambda: not pids_of(str(tiers)), missing="a rank is left")
     assert stage(dataset, tiers, tmp_path / "again", "stage-subset") is None
     assert left(tiers) == []

@@ -12,7 +12,8 @@ from dlio_bench.harness.cli import main
 from dlio_bench.reports import timeline
 from dlio_bench.reports.collection import load_all
 from dlio_bench.reports.timelogger import parse
-from tests.browser import CHROMIUM, Browser
+from tests.browser import Browser
+from tests.needs import require
 from tests.processes import dlio
 from tests.trace_events import Complete, Metadata, Trace, checked
 
@@ -41,8 +42,7 @@ def test_the_trace_of_all_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[st
     all_spans_of_all_ranks_are_in_one_trace_that_follows_the_format(folder, path.read_bytes())
     timelogger_has_the_steps_of_the_result(folder, tmp_path)
     spans_of_another_reader_are_not_taken_for_those_of_a_result(folder, tmp_path, capsys)
-    if CHROMIUM is None:
-        pytest.skip("no chromium, which .ci/run installs; it allows no skip")
+    require("browser")
     chromium_finds_the_same_threads_and_spans(path.read_bytes())
 
 

@@ -79,7 +79,7 @@ def test_a_run_that_is_ended_says_why_and_one_that_is_killed_is_given_up(cache: 
     stopped.communicate()
     out, _ = watching.communicate(timeout=PATIENCE)
     assert watching.returncode == stopped.returncode == 4
-    assert "Interrupted: the ranks have ended." in out.splitlines()[-1]
+    assert "Interrupted by Ctrl-C: the ranks have ended." in out.splitlines()[-1]
     assert not (tmp_path / "stopped").exists()  # nothing was finished
 
     given_up = dlio(cache, tmp_path, "watch", "killed", "--silence", "1s", "--interval", "10ms", status=4)

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser import Browser, needs_chromium
+from tests.browser import Browser
+from tests.needs import needs
 from tests.processes import PATIENCE, until
 
-pytestmark = needs_chromium
+pytestmark = needs("browser")
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "notebooks" / "watch-a-run.ipynb"
 OPEN = """(() => {
   jupyterapp.commands.execute("docmanager:open", {path: "watch-a-run.ipynb"}).then((opened) => {

@@ -26,6 +26,7 @@ from msgspec.structs import replace
 
 from dlio_bench.harness.cluster import launch_env, launch_site, launchers
 from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.inbox import Inbox, send
 from dlio_bench.harness.cluster.meeting import make_page, map_page
 from dlio_bench.harness.cluster.mpi import connect
 from dlio_bench.harness.training.compute import fine_timers
@@ -81,13 +82,15 @@ def cpu(comm: Comm, barrier: Barrier) -> float:
 
 def in_c(comm: Comm, library: Path, look_out: float) -> Barrier:
     """The barrier of meeting.c, which looks out for so many seconds before it sleeps."""
-    path = comm.allgather(make_page() if comm.rank == 0 else None)[0]
-    page = map_page(path) if path else None
-    comm.barrier()
-    if path is None or page is None:
-        raise SystemExit("There is no memory that ranks can share in /dev/shm.")
-    if comm.rank == 0:
-        path.unlink()
+    with Inbox() as inbox:
+        _, *others = comm.allgather(inbox.where)
+        handle = make_page() if comm.rank == 0 else None
+        for other in others if handle is not None else ():
+            send([handle], other)
+        comm.barrier()
+        page = map_page(inbox.take(1)[0] if handle is None else handle)
+    if page is None:
+        raise SystemExit("There is no memory that ranks can share.")
     whole = (ctypes.c_char * len(page)).from_buffer(page)
     meet, numbers = ctypes.CDLL(str(library)).meet, itertools.count(1)
     word, came, asleep = (ctypes.byref(whole, at) for at in (0, 1024, 2048))

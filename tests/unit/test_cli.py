@@ -160,9 +160,11 @@ def test_a_command_whose_output_nobody_reads_ends_with_status_4_and_says_nothing
     read, write = os.pipe()
     os.close(read)
     env = os.environ | {"PYTHONUNBUFFERED": unbuffered}
-    for words, status in ((["--version"], 4), (["doctor"], 4), (["run", "--help"], 0)):
+    # argparse of some Pythons forgives that its help is not read: 3.11.7 does, 3.11.2 does not
+    for words, statuses in ((["--version"], {4}), (["doctor"], {4}), (["run", "--help"], {0, 4})):
         ended = subprocess.run([*DLIO, *words], env=env, stdout=write, stderr=subprocess.PIPE, check=False)
-        assert (ended.returncode, ended.stderr) == (status, b""), words
+        assert ended.returncode in statuses, words
+        assert ended.stderr == b"", words
     os.close(write)
 
 

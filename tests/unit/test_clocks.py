@@ -29,7 +29,7 @@ def test_a_process_that_loses_its_processor_between_two_clocks_sees_no_drift() -
 
 def test_both_clocks_of_a_host_are_read_together() -> None:
     least, most = wall_ahead()
-    assert 0 <= most - least < 60
+    assert -1e-6 < most - least < 60  # a wall clock's float resolves 0.24 µs
     assert abs(drift((least, most), wall_ahead())) < 1
 
 

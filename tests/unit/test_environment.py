@@ -66,10 +66,12 @@ def _tree(root: Path, files: dict[str, str]) -> Path:
 
 def test_limits_of_control_groups_version_2(tmp_path: Path) -> None:
     proc = _tree(tmp_path / "proc", {"self/cgroup": "0::/job/step\n"})
-    files = {"job/memory.max": "4096000\n", "job/step/memory.max": "max\n"}
+    files = {"job/memory.max": "4096000\n", "job/step/memory.max": "max\n", "job/memory.current": "3000000\n"}
+    files |= {"job/memory.stat": "anon 1500000\nshmem 900000\nactive_file 100000\ninactive_file 500000\n"}
     quotas = {"job/cpu.max": "max 100000\n", "job/step/cpu.max": "150000 100000\n"}
     sys = _tree(tmp_path / "sys/fs/cgroup", files | quotas).parents[1]
     assert cgroup.memory_limit(proc, sys) == 4_096_000  # an ancestor's limit holds too
+    assert cgroup.memory_left(proc, sys) == 4_096_000 - 3_000_000 + 600_000  # page cache is free
     assert cgroup.cpu_quota(proc, sys) == 1.5
 
 
@@ -77,9 +79,12 @@ def test_limits_of_control_groups_version_1(tmp_path: Path) -> None:
     lines = "5:memory:/job\n4:cpu,cpuacct:/not/mounted/here\n0::/\n"
     proc = _tree(tmp_path / "proc", {"self/cgroup": lines})
     files = {"memory/memory.limit_in_bytes": f"{2**63 - 4096}\n", "memory/job/memory.limit_in_bytes": "1048576\n"}
+    files |= {"memory/job/memory.usage_in_bytes": "1000000\n"}
+    files |= {"memory/job/memory.stat": "active_file 1\ntotal_active_file 300000\ntotal_inactive_file 100000\n"}
     quotas = {"cpu/cpu.cfs_quota_us": "50000\n", "cpu/cpu.cfs_period_us": "100000\n"}
     sys = _tree(tmp_path / "sys/fs/cgroup", files | quotas).parents[1]
     assert cgroup.memory_limit(proc, sys) == 1_048_576
+    assert cgroup.memory_left(proc, sys) == 1_048_576 - 1_000_000 + 400_000
     assert cgroup.cpu_quota(proc, sys) == 0.5
 
 
@@ -87,7 +92,7 @@ def test_no_limit_is_none(tmp_path: Path) -> None:
     proc = _tree(tmp_path / "proc", {"self/cgroup": "5:memory:/\n4:cpu,cpuacct:/\n0::/\n"})
     files = {"memory/memory.limit_in_bytes": "9223372036854771712\n", "cpu/cpu.cfs_quota_us": "-1\n"}
     sys = _tree(tmp_path / "sys/fs/cgroup", files | {"cpu/cpu.cfs_period_us": "100000\n"}).parents[1]
-    assert cgroup.memory_limit(proc, sys) is None
+    assert cgroup.memory_limit(proc, sys) is cgroup.memory_left(proc, sys) is None
     assert cgroup.cpu_quota(proc, sys) is None
     assert cgroup.memory_limit(tmp_path / "no", tmp_path / "no") is None
 
@@ -98,6 +103,8 @@ def test_memory_is_the_least_of_machine_and_group(monkeypatch: pytest.MonkeyPatc
     assert 0 < whole.available <= whole.total
     monkeypatch.setattr(memory, "memory_limit", lambda: 1 << 20)
     assert memory.memory_bytes() == memory.memory().limit == 1 << 20
+    monkeypatch.setattr(memory, "memory_left", lambda: 4096)
+    assert memory.available_bytes() == 4096
     monkeypatch.setattr(memory, "memory_limit", lambda: whole.total * 2)
     assert memory.memory().limit is None
     assert memory.memory_bytes() == whole.total
@@ -158,7 +165,8 @@ def test_the_description_is_plain_json_and_complete(tmp_path: Path, monkeypatch:
     assert found["packages"].keys() >= {"dlio-bench", "numpy", "h5py", "mpi4py", "crc32c", "isal"}
     assert found["cores"] >= 1
     assert found["memory_bytes"] > 1 << 28
-    assert found["mount"]["point"] == str(getattr(mounts.mount_of(tmp_path), "point", None))
+    mount = mounts.mount_of(tmp_path)  # None below chroot(2), whose root is no mount
+    assert (found["mount"] or {}).get("point") == (mount and str(mount.point))
     assert found["host"] == environment.host_name()
     assert environment.resident_bytes() > 1 << 20
 

@@ -28,17 +28,17 @@ def failing(number: int) -> Callable[..., Any]:
 
 
 def test_a_tier_that_fails_is_named_by_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "node0"
-    folder.mkdir()
-    tier_files.make([folder], [4096], 1)
-    tiers = tier_files.attach([folder], [4096])
+    places = [None, tmp_path]
+    tiers = tier_files.opened(tier_files.make(places, [4096, 4096], 1), places, [4096, 4096])
     try:
         monkeypatch.setattr(os, "preadv", failing(errno.EIO))
         monkeypatch.setattr(os, "pwrite", failing(errno.ENOSPC))
         with pytest.raises(EnvironmentFailure, match=rf"{tmp_path} on .* cannot be read: Input/output.*dmesg.*--tiers"):
-            tiers.read(0, 0, memoryview(bytearray(10)))
+            tiers.read(1, 0, memoryview(bytearray(10)))
         with pytest.raises(EnvironmentFailure, match=rf"{tmp_path} on .* cannot be written: No space.*Free space"):
-            tiers.write(0, 0, memoryview(bytearray(10)))
+            tiers.write(1, 0, memoryview(bytearray(10)))
+        with pytest.raises(EnvironmentFailure, match=r"The tier in memory on .* cannot be read"):
+            tiers.read(0, 0, memoryview(bytearray(10)))
     finally:
         tiers.close()
 

@@ -1,6 +1,5 @@
 """The files open in HDF5's own tools: published names, order, shapes and types, and the values that were made."""
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from crc32c import crc32c
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import PHYSICAL, RANDOM
+from tests.needs import needs
 
 CDB = {"/climate/data": "{16, 768, 1152}", "/climate/labels": "{768, 1152}", "/climate/stats": "{16, 4}"}
 HEP = {
@@ -24,8 +24,7 @@ def tool(*words: str | Path) -> str:
     return subprocess.run(words, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
-# The tools are a Debian package that the README does not ask for. `.ci/run` installs it, and fails where a test skips.
-@pytest.mark.skipif(shutil.which("h5dump") is None, reason="no hdf5-tools, which .ci/run installs; it allows no skip")
+@needs("h5dump")
 @pytest.mark.parametrize(
     ("name", "shapes", "chunked", "fill"), [("cdb", CDB, True, RANDOM), ("hepcnnb", HEP, False, PHYSICAL)]
 )

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from dlio_bench import free_space
 from dlio_bench.batches import Ids
 from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
@@ -87,10 +86,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    memory = tmp_path / "memory"
-    memory.mkdir()
-    monkeypatch.setattr(free_space, "SHARED_MEMORY", memory)
+def _nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     # nobody reads the file system a second time because another thread is slow
     monkeypatch.setattr(placed, "Peers", partial(Peers, patience=PATIENCE))
     for module in (source_picker, tier_server):
@@ -99,7 +95,6 @@ def _nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     yield
     assert set(threading.enumerate()) <= threads  # one of an earlier test may have ended meanwhile
     assert len(open_files()) <= handles
-    assert list(memory.iterdir()) == []
 
 
 SLOW = {"pfs": 1e6, "remote": 1e9, "ram": 1e9, "disk": 1e9}  # the file system: the tests' own would be bypassed

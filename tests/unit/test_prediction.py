@@ -19,6 +19,7 @@ from dlio_bench.harness.run.asked.request import look_up
 from dlio_bench.harness.run.predicted import prediction
 from dlio_bench.harness.storage.pfs.spec import parse_spec
 from tests.datasets import made
+from tests.needs import needs
 
 MEMORY = 8_000_000_000
 FAST = Rates(((1, 10_000.0), (4, 10_000.0)))
@@ -168,6 +169,7 @@ def test_a_large_run_is_predicted_from_its_beginning(dataset: Dataset, monkeypat
     assert "depends on the whole run" in kept["reason"]
 
 
+@needs("fuse")
 def test_what_is_not_modelled_says_so(dataset: Dataset) -> None:
     for row, word in zip(predict(dataset, "tfdata", "upstream"), ("tf.data", "its own"), strict=True):
         assert row["epoch_seconds"] is None

@@ -13,12 +13,14 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.studies import files, work
 from dlio_bench.reports.reproduce_types import REPRODUCED, SEEN, UNTESTABLE
+from tests.needs import needs
 
 Refused = Callable[..., str]
 SIMULATED = "simulated-scenarios"
 MOST_BYTES = 300_000  # of the page of all studies
 
 
+@needs("fuse")
 def test_the_smoke_run_of_all_studies(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("DLIO_BENCH_CACHE", str(tmp_path / "cache"))
     out = tmp_path / "out"

@@ -53,7 +53,7 @@ def test_one_that_was_caught_leaves_the_status_alone(tmp_path: Path) -> None:
 def test_an_error_that_hides_one_is_not_reported_in_its_place(tmp_path: Path) -> None:
     done = run(IN_A_MODULE_THAT_HIDES_IT, tmp_path)
     assert done.returncode == 4
-    assert "Interrupted" in done.stderr
+    assert "Interrupted by Ctrl-C" in done.stderr
     assert "defect" not in done.stderr
 
 

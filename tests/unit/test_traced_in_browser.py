@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench.reports import traced, traced_page
-from tests.browser import Browser, needs_chromium
+from tests.browser import Browser
+from tests.needs import needs
 from tests.results import Complete
 from tests.unit.test_report_in_browser import CROWDED, DRAWN, OPEN_ALL
 
-pytestmark = needs_chromium
+pytestmark = needs("browser")
 
 
 # Words across figures that reach out of their drawing.
