@@ -27,6 +27,7 @@ from dlio_bench.harness.storage.pfs.board import Board, Counters
 from dlio_bench.harness.storage.pfs.bucket import SLACK
 from dlio_bench.harness.storage.pfs.process import EmulatedAccess, emulation_of
 from dlio_bench.harness.storage.pfs.spec import FUSE, PROCESS, PfsSpec
+from tests.needs import needs
 
 MIB, PAGE = 1 << 20, 4096
 FILES = 2
@@ -77,7 +78,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return generate(layout, FILES, tmp_path_factory.mktemp("data") / "cdb", seed=3, workers=1)
 
 
-@pytest.fixture(params=[FUSE, PROCESS])
+@pytest.fixture(params=[pytest.param(FUSE, marks=needs("fuse")), PROCESS])
 def started(request: pytest.FixtureRequest, dataset: Dataset) -> Iterator[Callable[..., Clients]]:
     """started(spec, nodes=1) -> Clients, as long as the test lasts."""
     with ExitStack() as stack:

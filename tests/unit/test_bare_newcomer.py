@@ -41,8 +41,15 @@ def test_other_commands_must_be_told_to_the_check(shown: tuple[str, str]) -> Non
         newcomer.commands(SHOWN.format(*shown))
 
 
+def test_the_main_job_must_find_that_prefetch_wins() -> None:
+    newcomer.require_answer("...\n  prefetch takes 0.78 × the time of naive (95 % 0.71-0.95): its placement saves\n")
+    for answer in ("prefetch takes 1.11 × the time of naive", "no difference shown between prefetch and naive: 0.99 ×", ""):
+        with pytest.raises(newcomer.DoesNotHold, match="prefetch wins"):
+            newcomer.require_answer(answer)
+
+
 def test_a_machine_may_skip_few_tests() -> None:
-    newcomer.require_few_skipped("==== 4380 passed, 110 skipped in 258.56s (0:04:18) ====\n")
+    newcomer.require_few_skipped("....\n==== 4380 passed, 110 skipped in 258.56s (0:04:18) ====\n")
     newcomer.require_few_skipped("4470 passed in 240.10s")
     for last in ("90 passed, 10 skipped in 3.1s", "", "no tests ran in 0.1s"):
         with pytest.raises(newcomer.DoesNotHold, match=r"of \d+ tests were skipped"):
