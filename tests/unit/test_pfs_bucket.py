@@ -1,8 +1,11 @@
 """The bandwidth cap's arithmetic on a clock of the test's own, and its state that processes share."""
 
+import os
 import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.storage.pfs.bucket import SLACK, LocalBucket, SharedBucket, Span, place
+from dlio_bench.harness.storage.pfs.bucket import SLACK, FileLock, LocalBucket, SharedBucket, Span, place
 from tests.processes import open_files
 
 RATE = 1e6
@@ -83,7 +86,7 @@ def test_one_process_at_a_time_takes_its_place(tmp_path: Path) -> None:
     path = tmp_path / "bucket"
     SharedBucket.create(path)
     code = (
-        "import fcntl, os, sys; f = os.open(sys.argv[1], os.O_RDWR); fcntl.lockf(f, fcntl.LOCK_EX); print(1); input()"
+        "import fcntl, os, sys; f = os.open(sys.argv[1], os.O_RDWR); fcntl.flock(f, fcntl.LOCK_EX); print(1); input()"
     )
     command = [sys.executable, "-u", "-c", code, str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
@@ -100,11 +103,45 @@ def test_one_process_at_a_time_takes_its_place(tmp_path: Path) -> None:
     bucket.close()
 
 
+def test_two_processes_whose_threads_hold_and_want_two_locks_crosswise_all_go_on(tmp_path: Path) -> None:
+    """One thread of each process holds a lock, and another one waits for the other process's: no thread has two."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    ours.touch(), theirs.touch()
+    code = (
+        "import os, sys, threading; from dlio_bench.harness.storage.pfs.bucket import FileLock\n"
+        "ours, theirs = (FileLock(os.open(path, os.O_RDWR)) for path in sys.argv[1:])\n"
+        "def wait():\n"
+        "    with ours: print('got it')\n"
+        "with theirs:\n"
+        "    waiting = threading.Thread(target=wait); waiting.start()\n"
+        "    print('held'); input()\n"
+        "waiting.join()"
+    )
+    lock, other = (FileLock(os.open(path, os.O_RDWR)) for path in (ours, theirs))
+    command = [sys.executable, "-P", "-u", "-c", code, str(ours), str(theirs)]
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process,
+        ThreadPoolExecutor() as pool,
+    ):
+        with lock:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            assert process.stdout.readline() == "held\n"
+            time.sleep(0.2)  # its thread waits for what is held here
+            got = pool.submit(other.__enter__)
+            time.sleep(0.2)
+            process.stdin.write("\n")
+            process.stdin.flush()
+            got.result(timeout=30)
+        assert process.stdout.readline() == "got it\n"
+        assert process.wait(30) == 0
+
+
 def test_a_killed_holder_does_not_keep_the_link(tmp_path: Path) -> None:
     path = tmp_path / "bucket"
     SharedBucket.create(path)
     code = (
-        "import fcntl, os, signal, sys; f = os.open(sys.argv[1], os.O_RDWR); fcntl.lockf(f, fcntl.LOCK_EX); "
+        "import fcntl, os, signal, sys; f = os.open(sys.argv[1], os.O_RDWR); fcntl.flock(f, fcntl.LOCK_EX); "
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     assert subprocess.run([sys.executable, "-c", code, str(path)]).returncode < 0

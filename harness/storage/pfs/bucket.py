@@ -50,17 +50,40 @@ class LocalBucket:
         return span
 
 
+class FileLock:
+    """A lock of all threads of all processes that open the same file. The kernel releases that of a killed process.
+
+    It is flock(2) and no record lock: where one thread of a process holds a record lock and another thread waits for a
+    second one, two such processes look like a deadlock to the kernel, which refuses one of them (EDEADLK).
+    """
+
+    def __init__(self, handle: int) -> None:
+        """handle: a descriptor that this process has opened itself; one that it inherited would share the lock."""
+        self._handle = handle
+        self._threads = threading.Lock()  # the threads of a process share the descriptor, and so the file's lock
+
+    def __enter__(self) -> None:
+        self._threads.acquire()
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX)
+        except BaseException:
+            self._threads.release()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        fcntl.flock(self._handle, fcntl.LOCK_UN)
+        self._threads.release()
+
+
 class SharedBucket:
     """A link of all processes that open the same file (made by `create`). Its times are of CLOCK_MONOTONIC, which all
     processes of a machine share.
 
-    The lock is the kernel's record lock, which a killed holder loses; eight aligned bytes are written at once, so
-    that a killed writer leaves either the old or the new time.
+    Eight aligned bytes are written at once, so that a killed writer leaves either the old or the new time.
     """
 
     def __init__(self, path: Path, rate: float | None) -> None:
         self._rate = rate
-        self._threads = threading.Lock()  # record locks belong to the process: they do not part its threads
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
@@ -73,6 +96,7 @@ class SharedBucket:
                 f"'{path}', which holds the emulated file system's shared rate, cannot be opened ({error}). "
                 "Start the emulation again."
             ) from None
+        self._lock = FileLock(self._fd)
         self._next_free = memoryview(self._map).cast("d")
 
     @staticmethod
@@ -84,13 +108,9 @@ class SharedBucket:
         """Take the link for `count` bytes."""
         if self._rate is None:
             return place(0.0, now, credit, count, None)
-        with self._threads:
-            fcntl.lockf(self._fd, fcntl.LOCK_EX)
-            try:
-                span = place(self._next_free[0], now, credit, count, self._rate)
-                self._next_free[0] = span.end
-            finally:
-                fcntl.lockf(self._fd, fcntl.LOCK_UN)
+        with self._lock:
+            span = place(self._next_free[0], now, credit, count, self._rate)
+            self._next_free[0] = span.end
         return span
 
     def close(self) -> None:

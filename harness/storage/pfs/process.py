@@ -5,7 +5,6 @@ all nodes. Only reads by `Access` are held up; a program that opens the files by
 """
 
 import ctypes
-import fcntl
 import mmap
 import os
 import threading
@@ -20,7 +19,7 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.storage.pfs.board import Board
-from dlio_bench.harness.storage.pfs.bucket import LocalBucket, SharedBucket
+from dlio_bench.harness.storage.pfs.bucket import FileLock, LocalBucket, SharedBucket
 from dlio_bench.harness.storage.pfs.cache import BLOCK, ClientCache
 from dlio_bench.harness.storage.pfs.emulation import BOARD, BUCKET, FOLDER, METADATA, Emulation, mounted
 from dlio_bench.harness.storage.pfs.node import REQUEST, Node, OpenFile, Own
@@ -145,23 +144,7 @@ def _own(spec: PfsSpec, state: Path) -> Own:
     doubles, words = memoryview(mapped).cast("d"), memoryview(mapped).cast("Q")
     link = LocalBucket(spec.per_node, doubles[_LINK : _LINK + 1])
     memory = LocalBucket(spec.cache_bandwidth, doubles[_MEMORY : _MEMORY + 1])
-    return Own(_Lock(handle), ClientCache(spec.cache_bytes, _MappedBlocks(words)), link, memory, transport=0.0)
-
-
-class _Lock:
-    """Of all threads of all processes of a node. The kernel releases that of a process that is killed."""
-
-    def __init__(self, handle: int) -> None:
-        self._handle = handle
-        self._threads = threading.Lock()  # record locks belong to the process: they do not part its threads
-
-    def __enter__(self) -> None:
-        self._threads.acquire()
-        fcntl.lockf(self._handle, fcntl.LOCK_EX)
-
-    def __exit__(self, *_: object) -> None:
-        fcntl.lockf(self._handle, fcntl.LOCK_UN)
-        self._threads.release()
+    return Own(FileLock(handle), ClientCache(spec.cache_bytes, _MappedBlocks(words)), link, memory, transport=0.0)
 
 
 class _MappedBlocks:
