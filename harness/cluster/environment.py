@@ -12,6 +12,7 @@ from typing import Any
 
 from dlio_bench.harness.cluster.code import installed
 from dlio_bench.harness.cluster.mpi_library import ask, loaded_library
+from dlio_bench.harness.cluster.session_folder import SESSION_FOLDER
 from dlio_bench.harness.machine.cgroup import cpu_quota
 from dlio_bench.harness.machine.memory import memory
 from dlio_bench.harness.machine.mounts import existing, mount_of
@@ -51,11 +52,17 @@ _SECRET = re.compile(r"SECRET|TOKEN|PASS|KEY|CRED")
 
 
 def kept_variables(env: Mapping[str, str]) -> dict[str, str]:
-    """The variables of `env` that go into results, by name: a list of allowed ones, and never one named as a secret."""
+    """The variables of `env` that go into results, by name: a list of allowed ones, and never one named as a secret.
+
+    Folders that were made for this one job are no setting of the user's.
+    """
     return {
         name: value
         for name, value in sorted(env.items())
-        if (name in _KEPT or name.startswith(_KEPT_PREFIXES)) and name not in _OF_MPIRUN and not _SECRET.search(name)
+        if (name in _KEPT or name.startswith(_KEPT_PREFIXES))
+        and name not in _OF_MPIRUN
+        and SESSION_FOLDER not in value
+        and not _SECRET.search(name)
     }
 
 
