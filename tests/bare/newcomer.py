@@ -4,7 +4,7 @@
     PYTHON=.../python3.12 python3 tests/bare/newcomer.py FOLDER --quick       with another one
 
 FOLDER: the machine, built if it is not there. --quick: the second command with `-m quick`.
-Exit status: 0 where both commands ended with 0, the first one's answer is that `prefetch` wins, and few tests were skipped.
+Exit status: 0 where both commands ended with 0, the first one finds that `prefetch` wins, and few tests were skipped.
 """
 
 import re

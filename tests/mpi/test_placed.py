@@ -12,6 +12,7 @@ import pytest
 from dlio_bench.harness import cli
 from dlio_bench.harness.plan.policies import POLICIES
 from tests.mpi.conftest import dlio
+from tests.needs import needs
 from tests.processes import DLIO
 from tests.results import load
 
@@ -55,6 +56,7 @@ def test_the_file_system_delivers_each_sample_once_where_all_tiers_together_hold
     assert sum(epochs(result, "bytes_remote")) > 0
 
 
+@needs("mounts")
 def test_ranks_share_a_tier_larger_than_the_shared_memory_of_their_container(cache: Path, tmp_path: Path) -> None:
     """As `docker run` gives 64 MB of it, for a tier that has to hold 5 MB."""
     small = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$@"', "sh")

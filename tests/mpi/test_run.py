@@ -219,6 +219,7 @@ def test_a_reader_that_had_all_its_trials_before_an_interruption_is_kept_and_mar
     require_kept(out, "staged-1x1")
 
 
+@needs("fuse")
 def test_a_killed_rank_is_named_and_leaves_nothing_and_what_was_finished_is_kept(
     cache: Path, dataset: Path, tmp_path: Path
 ) -> None:
