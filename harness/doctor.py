@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dlio_bench.errors import BenchError
+from dlio_bench.free_space import SHARED_MEMORY, free_bytes
 from dlio_bench.harness.cluster import allocation, launch_env, launch_site, launchers, mpi_library
 from dlio_bench.harness.cluster.code import installed
 from dlio_bench.harness.cluster.environment import physical_cores, usable_cores
@@ -31,6 +32,7 @@ from dlio_bench.wrapping import wrapped
 _PATIENCE = 20.0  # seconds for a two-rank job that should take one or two
 _TRIAL_BYTES = 4 << 20
 _SCRATCH_BYTES = 64 << 20  # least free space
+_SHARED_BYTES = 512 << 20  # some batches of 32 samples of 16 MB, as workers hold them
 
 
 class Finding(Struct, frozen=True):
@@ -68,6 +70,7 @@ def examine(data_dir: Path) -> list[Finding]:
         _filesystem(folder),
         _cache_control(folder),
         *_room(folder),
+        _shared_memory(),
         _fuse(),
         _hdf5_locking(folder, env),
         _bytecode(env),
@@ -271,11 +274,25 @@ def _room(folder: Path) -> list[Finding]:
 
 
 def _fuse() -> Finding:
+    """Own readers emulate a file system in their processes; what reads by itself needs a mount."""
     reason = emulation.available()
     if reason is None:
-        return Finding("FUSE", True, "a slow shared parallel file system can be emulated (--emulate-pfs)")
+        return Finding("FUSE", True, "other programs' readers too can be run behind an emulated file system")
     lacking, _, fix = reason.partition(". ")
-    return Finding("FUSE", None, f"{lacking} (only needed for --emulate-pfs)", fix or None)
+    cost = "upstream, tfdata, torch, webdataset, couple and --predict cannot be run behind an emulated file system"
+    return Finding("FUSE", None, f"{lacking}: {cost}", fix or None)
+
+
+def _shared_memory(folder: Path = SHARED_MEMORY) -> Finding:
+    """Docker gives a container 64 MB of it. Tiers do not need it; MPI checks for itself."""
+    room = free_bytes(folder) or 0
+    found = f"{format_bytes(room)} free in {folder}"
+    if room >= _SHARED_BYTES:
+        return Finding("shared memory", True, found)
+    cost = "workers of the readers torch and webdataset pass batches through it, and may be ended where it is full"
+    return Finding(
+        "shared memory", None, f"{found}: {cost}", "Start a container with --shm-size 1g, or use few --threads."
+    )
 
 
 def _hdf5_locking(folder: Path, env: Mapping[str, str]) -> Finding:

@@ -41,6 +41,20 @@ def test_memory_is_not_a_place_for_cold_runs() -> None:
         assert finding.fix
 
 
+def test_what_a_container_lacks_is_said_with_what_that_costs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(doctor.emulation, "available", lambda: "No /dev/fuse. Install FUSE 3.")
+    fuse = doctor._fuse()
+    assert (fuse.ok, fuse.fix) == (None, "Install FUSE 3.")
+    assert fuse.found.startswith("No /dev/fuse: upstream, tfdata, torch")
+    assert "cannot be run behind an emulated file system" in fuse.found
+    monkeypatch.setattr(doctor, "free_bytes", lambda _: 64 << 20)
+    memory = doctor._shared_memory(tmp_path)
+    assert (memory.ok, "--shm-size" in (memory.fix or "")) == (None, True)
+    assert f"67.1 MB free in {tmp_path}: workers of the readers torch" in memory.found
+    monkeypatch.setattr(doctor, "free_bytes", lambda _: 1 << 30)
+    assert doctor._shared_memory(tmp_path).ok
+
+
 def test_a_kernel_that_keeps_the_pages_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor.cache, "drop", lambda _: None)
     monkeypatch.setattr(doctor.mounts, "memory_backed", lambda _: False)
