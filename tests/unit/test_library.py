@@ -383,7 +383,7 @@ def test_a_copy_of_its_process_cannot_use_it(dataset: Dataset, monkeypatch: pyte
     with load(dataset) as loader:
         next(iter(loader))
         with monkeypatch.context() as copy:
-            copy.setattr(os, "getpid", lambda: 1)
+            copy.setattr(os, "getpid", lambda: -1)
             with pytest.raises(UsageError, match="another process"):
                 iter(loader)
             loader.close()  # takes nothing away from the process that has it

@@ -62,7 +62,7 @@ def test_a_subset_file_is_read_once_in_the_job_and_reads_are_balanced(job: tuple
 
 
 def test_ranks_of_a_node_read_in_turn_what_it_wants_or_everything() -> None:
-    wants = [np.array(files) for files in ([0, 3], [3, 6], [1, 4, 7], [7])]
+    wants = [np.array(wanted) for wanted in ([0, 3], [3, 6], [1, 4, 7], [7])]
     reads = [share.reads.tolist() for share in shares("stage-partition", wants, 2)]
     assert reads == [[0, 6], [3], [1, 7], [4]]
     reads = [files.replicate([], 5, 2, rank).reads.tolist() for rank in range(4)]
