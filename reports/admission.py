@@ -9,9 +9,10 @@ from dlio_bench.reports import statistics
 from dlio_bench.reports.formatting import format_time, plural
 from dlio_bench.reports.judgement import Reason
 from dlio_bench.reports.limits import Settings
-from dlio_bench.reports.marks import ALTERED
+from dlio_bench.reports.marks import ALTERED, SERVED
 from dlio_bench.reports.meetings import Steps
-from dlio_bench.reports.types import Result
+from dlio_bench.reports.trials import LEAST_DEVICE
+from dlio_bench.reports.types import COLD_BEFORE, Result
 from dlio_bench.units import format_bytes
 
 CONTENT_CHECK = "content"
@@ -80,9 +81,13 @@ def _amount(result: Result, asked: Settings) -> Iterator[Reason]:
 def _caches(result: Result, asked: Settings) -> Iterator[Reason]:
     """What may have come from memory: the cache as it was asked for, the size of the data, the rate into a node."""
     plan = result.plan
-    if asked.cache is not None and not (
-        asked.cache == plan.cache or (asked.cache, plan.cache) == ("cold", "cold-epochs")
-    ):
+    if SERVED in result.marks:
+        yield Reason(
+            "served from cache",
+            f"the cache was to be cold ({plan.cache}), and storage delivered less than {LEAST_DEVICE:.0%} of what was "
+            "requested of files: the rest came from memory",
+        )
+    if asked.cache not in (None, plan.cache) and not (asked.cache == "cold" and plan.cache in COLD_BEFORE):
         yield Reason("cache", f"the cache was {plan.cache} before each trial, the limits ask for {asked.cache}")
     if asked.dataset_to_memory is not None and not seen_cold(result):
         memory = [host.memory_bytes for host in result.environment.hosts.values()]
@@ -110,7 +115,9 @@ def _caches(result: Result, asked: Settings) -> Iterator[Reason]:
 
 
 def seen_cold(result: Result) -> bool:
-    """Whether every host was seen to have (nearly) nothing of the dataset in its page cache before each trial."""
+    """Whether every host was seen to have (nearly) nothing of the dataset in its page cache, whenever it was read."""
+    if SERVED in result.marks:
+        return False
     hosts = [host for trial in result.measured for host in trial.cache.hosts.values()]
     held = any(check.name == "cold cache" and check.ok for check in result.checks)
     return held and bool(hosts) and all(host.attestable and not host.memory_backed for host in hosts)

@@ -131,9 +131,8 @@ def _first_epoch(result: Result) -> str | None:
         return "the first epoch holds the copying to node-local storage, and later epochs read the copies"
     if servers := _servers(result):
         return f"later epochs were faster than the first: {servers} served part of them"
-    return (
-        "later epochs were faster than the first, so a cache served part of them; --cache cold-epochs measures the "
-        "storage alone"
+    return "later epochs were faster than the first: a cache served part of them" + (
+        "" if result.plan.cache == "cold-epochs" else "; --cache cold-epochs measures the storage alone"
     )
 
 

@@ -11,7 +11,7 @@ from dlio_bench.reports.judgement import Reason
 from dlio_bench.reports.limits import Settings
 from dlio_bench.units import format_bytes
 
-COLD = ("cold", "cold-epochs")  # of limits: the cache is dropped before the reads of every trial
+COLD = ("cold", "cold-epochs", "first-epoch-cold")  # of limits: the cache is dropped before the reads of every trial
 
 
 def reasons(document: Document, asked: Settings) -> list[Reason]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from dlio_bench.reports import tables
 from dlio_bench.reports.formatting import format_time, listed, plural
-from dlio_bench.reports.marks import ALTERED, TINY
+from dlio_bench.reports.marks import ALTERED, SERVED, TINY
 from dlio_bench.reports.sentences import shortness
 from dlio_bench.reports.types import Compute, Plan, PlannedPasses, Result
 
@@ -70,6 +70,7 @@ SAME: dict[str, Callable[[Result], Any]] = {
     "checkpoints beside the input": _checkpoint_load,
     "synchronisation": lambda result: result.plan.sync,
     "cache regime": lambda result: result.plan.cache,
+    "caches that served the reads": lambda result: "some" if SERVED in result.marks else "none",
     "I/O": lambda result: result.plan.io,
     "compute": lambda result: _compute(result.compute),
 }

@@ -46,7 +46,7 @@ DERIVED = {
 }  # fmt: skip
 JUDGED: dict[str, Quantity] = METRICS | DERIVED | CHECKPOINT_METRICS  # whatever may have a limit
 STATISTICS = ("median", "ci_low", "ci_high")
-CACHES = ("cold", "cold-epochs", "warm", "as-is")
+CACHES = ("cold", "cold-epochs", "first-epoch-cold", "warm", "as-is")
 FIX = "Name a TOML file of limits (docs/reference/limits.md)"
 _SCALE = re.compile(r"\*|[1-9][0-9]{0,6}x[1-9][0-9]{0,6}")
 _COUNT = re.compile(rf"\s*({NUMBER})\s*(\S*)\s*")

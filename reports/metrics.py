@@ -21,7 +21,8 @@ _TIMES = (
         "delivered_bandwidth", RATE, "delivered", "delivered bandwidth (bytes to the trainer / elapsed)", TRIALS
     ),
     Quantity(
-        "pfs_bandwidth", RATE, "requested", "bandwidth of the file system (bytes requested of it / elapsed)", TRIALS
+        "pfs_bandwidth", RATE, "file system",
+        "bandwidth of the file system (bytes that it delivered / time of the epochs that read it)", TRIALS,
     ),
     Quantity("stall_share", SHARE, "stall", "stall: time that the job loses because data are missing / elapsed", BOTH),
     Quantity("steady_stall_share", SHARE, "stall", "stall from the second epoch on", STEPS, optional=True),

@@ -82,7 +82,7 @@ def save(result: Result, steps: Steps, folder: Path) -> Path:
 def load(path: Path, *, mark_altered: bool = False) -> tuple[Result, Steps]:
     """(result, steps) from a result's folder or its JSON file.
 
-    A result of schema 1 or 2 comes in the present form, its metrics worked out again (see reports.earlier).
+    A result of an earlier schema comes in the present form, its metrics worked out again (see reports.earlier).
     mark_altered: where a digest does not match, the result comes with the mark ALTERED instead of an error.
 
     Raises UsageError when there is no such file, EnvironmentFailure when it cannot be read, DataError when it is not

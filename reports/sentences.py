@@ -336,8 +336,13 @@ def title(counter: str, results: Sequence[Result]) -> str:
 
 
 def source(result: Draft) -> str:
-    """Where a dataset's files are, for a rate: 'from the file system'."""
-    return f"from the {'object store' if result.dataset.folder.startswith(OBJECTS) else 'file system'}"
+    """Where a dataset's files are, for a rate: 'from the file system'. Of files whose storage nobody counts, caches may
+    have served what was requested.
+    """
+    if result.dataset.folder.startswith(OBJECTS):
+        return "from the object store"
+    counted = all(trial.bytes_device is not None for trial in result.measured)
+    return "from the file system" if counted else "requested of the file system"
 
 
 def storage(results: Sequence[Draft]) -> str:

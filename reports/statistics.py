@@ -135,7 +135,7 @@ def per_trial(draft: Draft, steps: Steps) -> dict[str, Floats | None]:
         "later_epochs_seconds": np.median([parts[1:] for parts in epochs], axis=1) if several else None,
         "samples_per_second": _column(trials, "samples") / training,
         "delivered_bandwidth": _column(trials, "bytes_useful") / elapsed,
-        "pfs_bandwidth": _column(trials, "bytes_requested") / elapsed,
+        "pfs_bandwidth": np.array([file_system_rate(trial) for trial in trials]),
         "stall_share": job_stall(timed, meeting) / training,
         "own_stall_share": own_stall.mean(axis=1),
         "own_stall_share_worst_rank": own_stall.max(axis=1),
@@ -182,6 +182,20 @@ def _column(trials: list[Trial], name: str) -> Floats:
 def _known_column(trials: list[Trial], name: str) -> Floats | None:
     """A column, or None where a trial could not measure it."""
     return None if any(getattr(trial, name) is None for trial in trials) else _column(trials, name)
+
+
+def file_system_rate(trial: Trial) -> float:
+    """Bytes/s of the file system in the epochs that read from it: what it delivered, and never more than was requested.
+
+    Where nobody counted what it delivered (EpochCost.bytes_device), that is what was requested.
+    """
+    read = []
+    for epoch in trial.epochs:
+        known = epoch.bytes_requested if epoch.bytes_device is None else epoch.bytes_device
+        if delivered := min(known, epoch.bytes_requested):
+            read.append((delivered, epoch.seconds + (epoch.validation.seconds if epoch.validation else 0.0)))
+    seconds = sum(took for _, took in read)
+    return sum(count for count, _ in read) / seconds if seconds else 0.0
 
 
 def _reduced(trials: list[Trial]) -> Floats | None:

@@ -1,11 +1,14 @@
 """What a result says of its trials, as types: epochs, validation passes, caches, training and inference."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
 from dlio_bench.counters import EpochCost, PassCost
 from dlio_bench.reports.typed import Amount, Count, Share, Some
+
+LEAST_DEVICE = 0.99  # of the bytes that were requested of files: less, and caches have served some of them
 
 
 class Cached(Struct, frozen=True, kw_only=True):
@@ -172,3 +175,10 @@ class Trial(EpochCost, kw_only=True):
     training: Training | None = None
     inference: Inference | None = None
     checkpoint_load: CheckpointLoad | None = None
+
+
+def was_served_from_cache(trials: Sequence[Trial]) -> bool:
+    """Whether storage is known to have delivered less than 99 % of the bytes that these trials requested of files."""
+    known = [trial for trial in trials if trial.bytes_device is not None]
+    requested = sum(trial.bytes_requested for trial in known)
+    return sum(trial.bytes_device or 0 for trial in known) < LEAST_DEVICE * requested

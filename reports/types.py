@@ -15,9 +15,10 @@ from dlio_bench.reports.typed import Amount, Count, Some
 
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
-SCHEMA = "dlio-bench/result/3"
+SCHEMA = "dlio-bench/result/4"
 Sync = Literal["step", "epoch", "none"]
-CacheMode = Literal["cold", "cold-epochs", "warm", "as-is"]
+CacheMode = Literal["cold-epochs", "first-epoch-cold", "warm", "as-is"]
+COLD_BEFORE = COLD_EPOCHS, FIRST_EPOCH_COLD = "cold-epochs", "first-epoch-cold"
 IoMode = Literal["buffered", "direct"]
 Mode = Literal["none", "emulate", "train", "infer"]
 Class = Literal["ACCEPTANCE", "EXPLORE", "INVALID"]
@@ -268,7 +269,7 @@ class Draft(Struct, frozen=True, kw_only=True):
     it was given or decided, which `run --from` takes.
     """
 
-    schema: Literal["dlio-bench/result/3"] = "dlio-bench/result/3"
+    schema: Literal["dlio-bench/result/4"] = "dlio-bench/result/4"
     kind: Literal["run"] = "run"
     created: str
     command: list[str]
@@ -304,7 +305,7 @@ class Result(Draft, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A draft with its conclusions. models: of each, where there are several. digest: of everything else, see
     `result.digest`."""
 
-    schema: Literal["dlio-bench/result/3"]
+    schema: Literal["dlio-bench/result/4"]
     kind: Literal["run"]
     class_: Class = field(name="class")
     verdict: Literal["pass", "fail", "none"]

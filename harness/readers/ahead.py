@@ -12,7 +12,7 @@ from dlio_bench import recorder
 from dlio_bench.batches import Batch, Block
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.readers.sample_view import SampleView, stored_by_epoch
-from dlio_bench.harness.readers.session import Fetcher, OpenFetcher, Planned, Tally, touched
+from dlio_bench.harness.readers.session import Fetcher, OpenFetcher, Planned, Tally, pauses_before, touched
 from dlio_bench.harness.readers.threads import Readers, Spent, awake, queued_seconds, readers
 from dlio_bench.recorder import NO_EPOCH, NOWHERE
 from dlio_bench.units import format_bytes
@@ -133,6 +133,8 @@ class _Work:
         self._free = list(reversed(range(len(slots))))
         self._wake_at = wake_at(len(slots))
         self._awaited = -1  # the step that the trainer waits for
+        self._pauses = pauses_before(plan)  # of each step
+        self._passed = 0  # pauses that are over: nothing behind the next one is read yet
         # Threads that may read; the others wait. While none may, the trainer reads for itself, as it does until its
         # first chunk has told where the bytes come from.
         self._awake = 0
@@ -188,6 +190,9 @@ class _Work:
         """
         while True:
             with self._lock:
+                if self._pauses[step] > self._passed:
+                    self._passed = self._pauses[step]
+                    self._rouse()
                 while self._missing[step] and not self._mine(step):
                     if self._readers.trainer and self._may_take_next():
                         break
@@ -262,6 +267,8 @@ class _Work:
         if self._next == len(self._steps):
             return False
         step, first = self._steps[self._next], self._steps[0]
+        if self._pauses[step] > self._passed:
+            return False
         return step in self._taken or bool(self._free and (step == first or not self._missing[first]))
 
     def _finish(self, step: int, spent: Spent, error: Exception | None, chunks: int = 1) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
-from dlio_bench.batches import Batch, Ids
+from dlio_bench.batches import Batch, Ids, is_validation, validation_after
 from dlio_bench.counters import Cost
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.storage.extents import ExtentReader
@@ -124,15 +124,32 @@ def largest(plan: Sequence[Planned]) -> int:
 class Plan(list[Planned]):
     """One rank's plan that knows the plans of all ranks: `of(rank, epoch)` is what a rank reads in an epoch, int64 ids
     in order. `epochs` of the plan, the same on all ranks.
+
+    pauses: own readers keep what they have over the end of an epoch, but read nothing from the file system from the
+    delivery of its last batch until the next batch is asked for: caches are dropped in between.
     """
 
-    def __init__(self, batches: Iterable[Planned], epochs: Sequence[int], of: Callable[[int, int], Ids]) -> None:
+    def __init__(
+        self, batches: Iterable[Planned], epochs: Sequence[int], of: Callable[[int, int], Ids], *, pauses: bool = False
+    ) -> None:
         super().__init__(batches)
-        self.epochs, self.of = epochs, of
+        self.epochs, self.of, self.pauses = epochs, of, pauses
+
+
+def pauses_before(plan: Sequence[Planned]) -> list[int]:
+    """Of each batch, how many pauses come before it. A validation pass belongs to the epoch that it follows."""
+    if not (isinstance(plan, Plan) and plan.pauses):
+        return [0] * len(plan)
+    numbers = {epoch: number for number, epoch in enumerate(epoch for epoch in plan.epochs if not is_validation(epoch))}
+    return [numbers[max(batch.epoch, validation_after(batch.epoch))] for batch in plan]
 
 
 def planned(
-    sample_view: SampleView, epochs: Sequence[tuple[int, Sequence[Ids]]], of: Callable[[int, int], Ids] | None = None
+    sample_view: SampleView,
+    epochs: Sequence[tuple[int, Sequence[Ids]]],
+    of: Callable[[int, int], Ids] | None = None,
+    *,
+    pauses: bool = False,
 ) -> list[Planned]:
     """The batches of (epoch, [ids of each batch]), with the place of each sample in memory.
 
@@ -143,7 +160,7 @@ def planned(
         for epoch, steps in epochs
         for step, ids in enumerate(steps)
     ]
-    return batches if of is None else Plan(batches, [epoch for epoch, _ in epochs], of)
+    return batches if of is None else Plan(batches, [epoch for epoch, _ in epochs], of, pauses=pauses)
 
 
 def touched(size: int) -> npt.NDArray[np.uint8]:

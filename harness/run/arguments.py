@@ -260,7 +260,8 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     trust.add_argument(
         "--cache",
         metavar="MODE",
-        help="page cache before a trial: cold (default), cold-epochs (cold before each epoch too), warm, or as-is",
+        help="state of the page cache: cold-epochs (dropped before each epoch), first-epoch-cold (before each trial "
+        "alone), cold (default: cold-epochs, or first-epoch-cold with readers of other programs), warm, or as-is",
     )
     trust.add_argument(
         "--io",

@@ -11,6 +11,7 @@ from dlio_bench.datagen import objects
 from dlio_bench.datagen.manifest import NAME, file_sha256
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.ground.folders import cache_folder
+from dlio_bench.harness.run.asked.job import COLD
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.repeating import BY_NODES, restored
 from dlio_bench.harness.run.asked.request import look_up
@@ -78,12 +79,13 @@ def _options(origin: Path, result: Result) -> Options:
             f"{result.plan.seed}, for --seed)."
         )
     try:
-        return restored(result.options)
+        options = restored(result.options)
     except ValueError as error:
         raise DataError(
             f"The options in '{origin}' are not those of a run ({error}). Use the original file, or the version that "
             f"wrote it, {result.version}."
         ) from error
+    return replace(options, cache=result.plan.cache) if options.cache == COLD else options
 
 
 def _merged(origin: Path, results: Sequence[Result], kept: Sequence[Options]) -> Options:

@@ -249,6 +249,26 @@ class ReaderContract:
         for epochs in self.sessions:
             self.deliver(reader, self.epochs(dataset, world.size, world.rank, epochs))
 
+    def test_nothing_is_read_in_a_pause_and_what_is_kept_stays(self, dataset: Dataset, world: Comm) -> None:
+        plans: dict[tuple[int, int], list[Ids]] = {(rank, epoch): [] for rank in range(world.size) for epoch in (0, 1)}
+        for rank in range(world.size):
+            for batch in self.epochs(dataset, world.size, rank):
+                plans[rank, batch.epoch].append(batch.ids)
+        parts = [(epoch, plans[world.rank, epoch]) for epoch in (0, 1)]
+        of = lambda rank, epoch: np.concatenate(plans[rank, epoch])  # noqa: E731
+        reader, tally = self.make(dataset, world), Tally()
+        plan = planned(self.form(dataset), parts, of, pauses=True)
+        with reader.session(plan, tally) as batches:
+            for number, (expected, batch) in enumerate(zip(plan, batches, strict=True)):
+                self.compare(reader, expected, batch)
+                if number + 1 == len(parts[0][1]):
+                    world.barrier()  # the others have all of the epoch, too
+                    before = tally.so_far().bytes_requested
+                    time.sleep(0.05)
+                    assert tally.so_far().bytes_requested == before
+                    world.barrier()
+        assert tally.of(0).bytes_requested > 0
+
     def test_leaving_early_leaves_no_thread_and_no_open_file(self, dataset: Dataset, world: Comm) -> None:
         threads, files = threading.active_count(), open_files(dataset)
         with self.make(dataset, world).session(self.epochs(dataset, world.size, world.rank), Tally()) as batches:

@@ -94,7 +94,6 @@ def test_tiers_that_are_too_small_save_what_they_hold(cache: Path, tmp_path: Pat
         (["--tiers", "ram=1MB,disk=900TB"], "need 1.8 PB in"),
         (["--reader", "lbann-preload", "--tiers", "ram=1kB"], "Use more nodes or a larger RAM tier"),
         (["--tiers", "ram=0"], "none has a size"),
-        (["--reader", "lbann-preload", "--cache", "cold-epochs"], "keeps its copies over epochs"),
     ],
 )
 def test_tiers_that_cannot_be_are_refused_in_one_paragraph(

@@ -70,15 +70,32 @@ def test_a_run_ends_with_verdict_table_json_and_page(
     assert (len(suites), suites.get("failures")) == (2, "0")
 
 
-@pytest.mark.parametrize(("mode", "nodes"), [("cold-epochs", 2), ("warm", 1)])
+@pytest.mark.parametrize(("mode", "nodes"), [("cold", 2), ("first-epoch-cold", 1), ("warm", 1)])
 def test_cache_modes_say_what_they_found(mode: str, nodes: int, cache: Path, tmp_path: Path) -> None:
-    asked = ("--nodes", str(nodes), "--epochs", "3", "--warmup-trials", "0", "--cache", mode)
+    asked = (
+        "--nodes",
+        str(nodes),
+        "--epochs",
+        "3",
+        "--warmup-trials",
+        "0",
+        "--cache",
+        mode,
+        "--reader",
+        "double-buffer",
+    )
     dlio(cache, tmp_path, "run", "cdb", "--tiny", *asked, "--out", "out")
-    result, _ = load(tmp_path / "out" / f"prefetch-{nodes}x1")
+    result, _ = load(tmp_path / "out" / f"double-buffer-{nodes}x1")
+    epochs = [epoch for trial in result["trials"] for epoch in trial["epochs"]]
+    assert ("SERVED FROM CACHE" in result["marks"]) == (mode == "first-epoch-cold")
+    assert result["plan"]["cache"] == {"cold": "cold-epochs"}.get(mode, mode)
+    if mode == "first-epoch-cold":
+        assert [epoch["bytes_device"] > 0 for epoch in epochs] == [True, False, False] * len(result["trials"])
     shares = [host["resident_share"] for trial in result["trials"] for host in trial["cache"]["hosts"].values()]
-    if mode == "cold-epochs":
+    if mode == "cold":
+        assert len(shares) == len(result["trials"])
         assert max(shares) <= 0.01
-        assert all(epoch["bytes_device"] > 0 for trial in result["trials"] for epoch in trial["epochs"])
+        assert all(epoch["bytes_device"] >= 0.99 * epoch["bytes_requested"] > 0 for epoch in epochs)
     if mode == "warm":
         assert min(shares) >= 0.95
         assert all(trial["bytes_device"] == 0 for trial in result["trials"])

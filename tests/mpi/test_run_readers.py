@@ -198,11 +198,10 @@ def test_axes_set_by_hand_are_compared_and_credited(cache: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--reader", "staged", "--cache", "cold-epochs"], "keeps its copies over epochs"),
         (["--reader", "upstream", "--order", "node-shuffle"], "has no order 'node-shuffle'"),
         (["--reader", "naive+order=sequential", "--order", "global-shuffle"], "at most once"),
         (["--reader", "upstream", "--check-crc"], "published pipeline"),
-        (["--reader", "upstream", "--cache", "cold-epochs"], "Use --cache cold"),
+        (["--reader", "upstream", "--cache", "cold-epochs"], "Use --cache first-epoch-cold"),
         (["--emulate-pfs", "bandwidth=4MB/s", "--cache", "warm"], "Add cache=SIZE"),
         (["--shard", "host"], "rank, node"),
         (["--local-tier", "nowhere"], "nowhere"),

@@ -42,6 +42,7 @@ def server() -> None:
 
 class TestTorch(ReaderContract):
     policy = "torch"
+    test_nothing_is_read_in_a_pause_and_what_is_kept_stays = None  # it begins anew with each epoch
     harms = ("missing", "empty", "truncated", "flipped")  # no patch of this process reaches its workers
 
 

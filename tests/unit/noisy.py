@@ -30,7 +30,7 @@ def noisy_run(
     noise: float = 0.02,
     created: str = "2026-11-21T01:40:00+00:00",
     version: str = "0.1.0",
-    cache: str = "cold",
+    cache: str = "cold-epochs",
     startup: float | None = None,
     bad_rank: float = 0.0,
 ) -> tuple[Result, Steps]:

@@ -83,9 +83,12 @@ def test_few_trials_have_no_interval_and_cannot_meet_a_limit(
 def test_unequal_work_is_refused_or_labelled(runs: Path, refused: Refused, capsys: pytest.CaptureFixture[str]) -> None:
     cold, warm = str(runs / "a" / "prefetch-4x1"), str(runs / "warm")
     told = refused("compare", cold, warm)
-    assert "two of cdb · prefetch · 4 nodes × 1 rank are not compared, because of: cache regime (cold and warm)" in told
+    assert (
+        "two of cdb · prefetch · 4 nodes × 1 rank are not compared, because of: cache regime (cold-epochs and warm)"
+        in told
+    )
     assert cli.main(["compare", cold, warm, "--unequal"]) == 0
-    assert "\n  UNEQUAL WORK  cache regime (cold and warm)\n" in capsys.readouterr().out
+    assert "\n  UNEQUAL WORK  cache regime (cold-epochs and warm)\n" in capsys.readouterr().out
 
 
 def test_every_unequal_quantity_is_named(draft_and_steps: Made) -> None:

@@ -38,7 +38,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         (["run", "cdb", "--batch", "-1"], "--batch -1"),
         (["run", "cdb", "--seed", str(2**64)], "at most"),
         (["run", "cdb", "--compute", "emulate:@absent.toml"], "calibrate --compute"),
-        (["run", "cdb", "--cache", "cool"], "Use cold, cold-epochs, warm or as-is"),
+        (["run", "cdb", "--cache", "cool"], "Use cold, cold-epochs, first-epoch-cold, warm or as-is"),
         (["run", "cdb", "--sync", "never"], "Use step, epoch or none"),
         (["run", "cdb", "--variant", "xl"], "There is no cdb variant 'xl'. Use cori"),
         (["run", "cdb", "--exchange-timeout", "120"], "--exchange-timeout: '120' has no unit. Write a number and a"),

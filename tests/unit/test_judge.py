@@ -14,7 +14,7 @@ from dlio_bench.reports import judgement_text, junit, limits
 from dlio_bench.reports.judge import judge
 from dlio_bench.reports.judgement import Judgement, Unreadable, as_json
 from dlio_bench.reports.limits import Limits
-from dlio_bench.reports.marks import ALTERED, MARKS, capping
+from dlio_bench.reports.marks import ALTERED, MARKS, SERVED, capping
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.types import Metric, Result
 from dlio_bench.wrapping import WIDTH
@@ -168,12 +168,32 @@ def test_a_cache_that_was_seen_to_be_cold_counts_for_a_small_dataset(make: Make,
 
 def test_every_mark_but_one_caps_the_class_and_no_verdict(make: Make, asked: Asked) -> None:
     result, steps = make()
-    for mark in MARKS:
+    for mark in set(MARKS) - {SERVED}:
         pair = replace(result, marks=[mark]), steps
         expected = "ACCEPTANCE" if mark == "REDUCED BATCH" else "EXPLORE"
         assert outcome(judge([pair], asked(EASY))) == (expected, "pass", 0), mark
         if mark != "TINY":
             assert judge([pair], asked(f'allow_marks = ["{mark}"]\n{EASY}')).class_ == "ACCEPTANCE"
+
+
+def test_bytes_of_a_cache_are_invalid_where_cold_was_asked_for(make: Make, asked: Asked) -> None:
+    """The first epoch of two was read from the device; no limits can allow that, and the rule of memory holds again."""
+
+    def served(draft: dict[str, Any], _steps: dict[str, Any]) -> None:
+        draft["checks"].append({"name": "cold cache", "ok": True, "expected": "at most 1 %", "found": "0 %"})
+        draft["plan"]["cache"] = "first-epoch-cold"
+        for trial in draft["trials"]:
+            trial["epochs"][1]["bytes_device"] = 0
+            trial["bytes_device"] = trial["epochs"][0]["bytes_device"]
+
+    result, steps = make(served)
+    rate = result.metrics["pfs_bandwidth"].value or 0
+    first = [trial.epochs[0] for trial in result.measured]
+    assert rate <= max(epoch.bytes_requested / epoch.seconds for epoch in first)
+    text = f'dataset_to_memory = 5\nallow_marks = ["{SERVED}", "VIRTUAL NODES"]\n{EASY}'
+    assert judge([(result, steps)], asked(EASY)).verdict == "pass"
+    marked = replace(result, marks=[SERVED])
+    assert rules(judge([(marked, steps)], asked(text))) == ["served from cache", "dataset_to_memory"]
 
 
 def test_no_limits_allow_shrunken_samples(make: Make, asked: Asked) -> None:

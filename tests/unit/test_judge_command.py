@@ -109,7 +109,7 @@ def test_an_altered_number_is_named(delivered: Path, judged: Judge) -> None:
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (lambda text: text.replace("result/3", "result/9"), "'naive-4x1/result.json' is of schema"),
+        (lambda text: text.replace("result/4", "result/9"), "'naive-4x1/result.json' is of schema"),
         (lambda text: text[: len(text) // 2], "'naive-4x1/result.json' is not JSON"),
     ],
 )  # fmt: skip

@@ -76,7 +76,7 @@ WRONG = (
     ("min_seconds = nan", "min_seconds is 'nan'"),
     ("min_steps = true", "min_steps is 'True'"),
     ("min_steps = -4", r"min_steps is '-4'\. Write a whole number from 1 on"),
-    ('cache = "cool"', "cache is 'cool'. Write cold, cold-epochs, warm or as-is"),
+    ('cache = "cool"', "cache is 'cool'. Write cold, cold-epochs, first-epoch-cold, warm or as-is"),
     ('node_bandwidth = "25 GB"', "node_bandwidth is '25 GB'"),
     (
         'allow_marks = ["VIRTUAL NODE"]',

@@ -47,6 +47,7 @@ def job(dataset: Dataset, streaming: Streaming, *, models: int = 1, ranks: int =
     asked = Options(
         "hepcnnb", readers=("double-buffer",), data=dataset.folder, tiny=True, epochs=EPOCHS, batch=4, compute="none",
         seed=5, nodes=(1,), ranks_per_node=ranks, emulate_pfs=parse_spec("bandwidth=1MB/s"), models=str(models),
+        cache="first-epoch-cold",
     )  # fmt: skip
     request = look_up(asked)
     (of_files,) = jobs(request, request.trial_size(dataset.training_samples), dataset.folder, None)

@@ -25,7 +25,8 @@ def trial(
 ) -> dict[str, Any]:
     return TRIAL | {
         "warmup": warmup, "elapsed_seconds": elapsed, "samples": 120, "bytes_requested": 2400, "bytes_useful": 1200,
-        "epochs": [EPOCH | {"seconds": seconds} for seconds in epochs], "compute_asked_seconds": 8.0,
+        "epochs": [EPOCH | {"seconds": seconds, "bytes_requested": 2400, "bytes_device": 1800} for seconds in epochs],
+        "compute_asked_seconds": 8.0,
         "compute_actual_seconds": actual, "bytes_device": 1800,
     }  # fmt: skip
 
@@ -103,7 +104,7 @@ def test_ranks_that_meet_at_epochs_wait_for_the_slowest_of_each() -> None:
     steps = {"stall": stall, "check": 0 * stall, "compute": stall * 0 + 1.0, "exchange": 0 * stall}
     steps |= {"start": np.array([[[0.0, 2.0, 5.0]] * 2]), "epoch": np.arange(3), "loop": np.full((1, 2), 6.0)}
 
-    def stalled(sync: str, cache: str = "cold") -> float:
+    def stalled(sync: str, cache: str = "first-epoch-cold") -> float:
         found = metrics_in([trial(6.0, epochs=(2, 3, 1))], steps, sync=sync, cache=cache)
         assert found["au"].value is found["steady_au"].value is None  # no epoch has a second step
         return 6.0 * value(found, "stall_share")
@@ -180,7 +181,7 @@ def test_bytes_from_the_device_are_unknown_when_one_trial_does_not_know_them() -
         ("elapsed_seconds", 11.0),
         ("epoch_seconds", 5.25),  # medians 5 and 5.5 of the trials
         ("samples_per_second", 11.0),  # 12 and 10
-        ("pfs_bandwidth", 220.0),  # 240 and 200
+        ("pfs_bandwidth", 3600 * (1 / 10 + 1 / 11) / 2),
         ("delivered_bandwidth", 110.0),
         ("stall_share", (3 / 10 + 3 / 12) / 2),  # steps of 3.5 and 5 s take 2.5 and 3 s with data in memory
         ("own_stall_share", (1.5 / 10 + 1.5 / 12) / 2),  # ranks wait 1 and 2 s
@@ -238,7 +239,7 @@ def validated() -> dict[str, Metric]:
         ("step_p50", 4.25),
         # the whole: with them
         ("no_io_seconds", 5.5 + 0.5 + 0.25),
-        ("pfs_bandwidth", 2400 / 11),
+        ("pfs_bandwidth", 2 * 1800 / (5 + 3)),
         ("elapsed_seconds", 11.0),
     ],
 )

@@ -72,10 +72,10 @@ def test_a_history_needs_three_runs_of_the_same_work(draft_and_steps: Made) -> N
     with pytest.raises(UsageError, match=r"a history needs 3 runs .* cdb · prefetch · 4 nodes × 1 rank: 2"):
         trend(runs[:2], ["elapsed_seconds"], [], label_unequal=False)
     warm = noisy(draft_and_steps, 1, 3, cache="warm")
-    with pytest.raises(UsageError, match=r"cache regime \(cold and warm\)"):
+    with pytest.raises(UsageError, match=r"cache regime \(cold-epochs and warm\)"):
         trend([*runs, warm], ["elapsed_seconds"], [], label_unequal=False)
     document = trend([*runs, warm], ["elapsed_seconds"], [], label_unequal=True)
-    assert "UNEQUAL WORK  cache regime (cold and warm)" in render_trend(document, [], verbose=False)
+    assert "UNEQUAL WORK  cache regime (cold-epochs and warm)" in render_trend(document, [], verbose=False)
 
 
 def test_bars_show_the_course() -> None:

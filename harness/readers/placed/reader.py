@@ -24,7 +24,7 @@ from dlio_bench.harness.readers.placed.tier_server import TierServer
 from dlio_bench.harness.readers.placed.tiered_extents import TieredExtents
 from dlio_bench.harness.readers.placed.tiers import RAM, Tiers
 from dlio_bench.harness.readers.sample_view import SampleView, stored_by_epoch
-from dlio_bench.harness.readers.session import Plan, Planned, Reader, Tally
+from dlio_bench.harness.readers.session import Plan, Planned, Reader, Tally, pauses_before
 from dlio_bench.harness.storage import cache, tier_files
 from dlio_bench.harness.storage.extents import ExtentReader
 
@@ -168,12 +168,16 @@ class Placed:
             together(comm, lambda: filler.all_now(copies=True))
         elif not picker.bypassed:  # else there is no need yet
             filler.begin()
+        pauses = pauses_before(plan)
         for number, batch in enumerate(batches):
+            filler.go_on()
             if not filler.begun and not picker.bypassed:
                 filler.begin()
             server.epoch = plan[number].epoch
             if tiered.incomplete:
                 tiered.complete(number, memoryview(batch.blocks[0].data), tally.of(server.epoch))
+            if number + 1 < len(pauses) and pauses[number + 1] > pauses[number]:
+                filler.pause()
             yield batch
 
     def _sequences(self, plan: Sequence[Planned]) -> Sequences:

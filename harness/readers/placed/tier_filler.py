@@ -23,7 +23,9 @@ class TierFiller:
         self._files, self._copies = (fill_runs(layout, rank, copies=copies) for copies in (False, True))
         self._firsts = bounds[:-1]
         self._places = [last - first for first, last in pairwise(bounds)]
-        self._stopped = threading.Event()
+        self._stopped, self._going = threading.Event(), threading.Event()
+        self._going.set()
+        self._at_work: list[threading.Lock] = []  # of each thread, while it fills
         self._workers: list[threading.Thread] = []
         self.filled = Tally()  # the cost of what its threads have done
         self._failures: list[BaseException] = []
@@ -38,9 +40,21 @@ class TierFiller:
         """Start to fill from the file system, whenever tiers are not bypassed. Copies come when they are read."""
         self._start(copies=False, patient=True)
 
+    def pause(self) -> None:
+        """Return when no thread fills, and let none begin until `go_on`."""
+        self._going.clear()
+        for at_work in self._at_work:
+            at_work.acquire()
+            at_work.release()
+
+    def go_on(self) -> None:
+        """End a pause."""
+        self._going.set()
+
     def end(self, tally: Tally) -> None:
         """Stop filling, and add its cost."""
         self._stopped.set()
+        self._going.set()
         for worker in self._workers:
             worker.join()
         self._workers = []
@@ -53,10 +67,11 @@ class TierFiller:
         for tier, runs in enumerate(self._copies if copies else self._files):
             turn, waiting = threading.Lock(), iter(runs)
             for number in range(min(self._threads, len(runs))):
-                tally = self.filled.part()
+                tally, at_work = self.filled.part(), threading.Lock()
+                self._at_work.append(at_work)
                 worker = threading.Thread(
                     target=self._work,
-                    args=(tier, waiting, turn, tally, copies, patient),
+                    args=(tier, waiting, turn, tally, at_work, copies, patient),
                     name=f"reader-filling-{tier}-{number}",
                     daemon=True,
                 )
@@ -78,6 +93,7 @@ class TierFiller:
         waiting: Iterator[Sequence[int]],
         turn: threading.Lock,
         tally: Tally,
+        at_work: threading.Lock,
         copies: bool,
         patient: bool,
     ) -> None:
@@ -86,13 +102,17 @@ class TierFiller:
                 while patient and self._picker.bypassed:
                     if self._stopped.wait(NAP_SECONDS):
                         return
-                with turn:
-                    run = next(waiting, None)
-                if run is None:
-                    if not copies:
-                        self._picker.progress[tier] = self._places[tier]
-                    return
-                self._server.fill(run, tally, copies=copies)
+                self._going.wait()
+                with at_work:
+                    if not self._going.is_set():
+                        continue
+                    with turn:
+                        run = next(waiting, None)
+                    if run is None:
+                        if not copies:
+                            self._picker.progress[tier] = self._places[tier]
+                        return
+                    self._server.fill(run, tally, copies=copies)
                 self._picker.progress[tier] = max(self._picker.progress[tier], run[-1] + 1 - self._firsts[tier])
         except BaseException as failure:  # noqa: BLE001 - raised in the trainer's thread, which joins this one
             self._failures.append(failure)

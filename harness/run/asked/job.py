@@ -16,8 +16,10 @@ from dlio_bench.harness.run.asked.validation import Validation
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 from dlio_bench.harness.streams.crew import Layout, model_of
 from dlio_bench.harness.streams.settings import Streaming
+from dlio_bench.reports.types import COLD_BEFORE
 
-CACHE_MODES = ("cold", "cold-epochs", "warm", "as-is")
+COLD, WARM = "cold", "warm"  # COLD is asked for; whether each epoch or the first one is cold follows from the readers
+CACHE_MODES = (COLD, *COLD_BEFORE, WARM, "as-is")
 SYNC_MODES = ("step", "epoch", "none")
 MEMORY = "memory"  # in `left_open`, beside the names of the tiers
 

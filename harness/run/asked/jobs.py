@@ -17,7 +17,7 @@ from dlio_bench.harness.readers.threads import POOL_THREADS, reading_threads
 from dlio_bench.harness.run.asked import models
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.options import Options
-from dlio_bench.harness.run.asked.refusals import emulation
+from dlio_bench.harness.run.asked.refusals import cache_regime, emulation
 from dlio_bench.harness.run.asked.request import Request
 from dlio_bench.harness.run.asked.sizing import TrialSize
 from dlio_bench.harness.run.asked.tiers import left_open, tiers_of
@@ -90,7 +90,8 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
             models=request.models,
         )
         _require_memory(job)
-        planned.append(replace(job, tiers=tiers_of(options, job), left_open=left_open(options, job)))
+        regime = cache_regime(options, tuple(request.readers.values()))
+        planned.append(replace(job, cache=regime, tiers=tiers_of(options, job), left_open=left_open(options, job)))
     return planned
 
 

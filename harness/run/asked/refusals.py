@@ -19,7 +19,7 @@ from dlio_bench.harness.plan.shape import JOB, KEEP, LASTS, PIPELINE, SHARDS
 from dlio_bench.harness.readers.torch_loader import require_torch
 from dlio_bench.harness.readers.web_loader import require_webdataset
 from dlio_bench.harness.run.asked import models
-from dlio_bench.harness.run.asked.job import CACHE_MODES, SYNC_MODES
+from dlio_bench.harness.run.asked.job import CACHE_MODES, COLD, SYNC_MODES
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.tracing import TENSORFLOW, reads_by_tensorflow
 from dlio_bench.harness.run.asked.training import INFER, TRAIN
@@ -28,6 +28,7 @@ from dlio_bench.harness.storage.pfs.emulation import available
 from dlio_bench.harness.storage.pfs.spec import FUSE, PROCESS, PfsSpec
 from dlio_bench.refusals import require_at_least, unknown
 from dlio_bench.reports.formatting import plural
+from dlio_bench.reports.types import COLD_EPOCHS, FIRST_EPOCH_COLD
 
 MOST_SEED = 2**62  # each trial adds its number, and the seed of a plan has 64 bits
 
@@ -42,16 +43,10 @@ def require_readers(options: Options, workload: Workload, rows: Sequence[Policy]
             f"--check-crc: reader '{pipelines[0]}' is the application's published pipeline, with its own checks. Leave "
             "out one of the two. The untimed pass verifies every byte in any case."
         )
-    if pipelines and options.cache == "cold-epochs":
+    if pipelines and options.cache == COLD_EPOCHS:
         raise UsageError(
-            f"--cache cold-epochs would restart '{pipelines[0]}' each epoch, unlike the application. Use --cache cold."
-        )
-    # readers that copy before the first step; others fill their tiers in each session
-    staged = [row.name for row in rows if row.rule.first or row.rule.files is not None]
-    if staged and options.cache == "cold-epochs":
-        raise UsageError(
-            f"--cache cold-epochs empties caches before each epoch, but '{staged[0]}' keeps its copies over epochs. "
-            "Use --cache cold."
+            f"--cache cold-epochs would restart '{pipelines[0]}' each epoch, unlike the application. Use --cache "
+            "first-epoch-cold."
         )
     _require_access(options, workload, rows)
     pfs = options.emulate_pfs
@@ -75,6 +70,17 @@ def require_readers(options: Options, workload: Workload, rows: Sequence[Policy]
         require_webdataset(needing[0])
     if pfs is not None and (options.data is None or store_of(options.data) is None):
         emulation(pfs, rows, None)
+
+
+def cache_regime(options: Options, rows: Sequence[Policy]) -> str:
+    """The state of the caches that --cache asks for: cold is cold before each epoch where the readers allow it.
+
+    Readers of other programs would begin anew with each epoch; predictions do not model the pauses between epochs.
+    """
+    if options.cache != COLD:
+        return options.cache
+    ours = all(row.delivery in (ON_DEMAND, AHEAD) for row in rows)
+    return COLD_EPOCHS if ours and not options.predict else FIRST_EPOCH_COLD
 
 
 def emulation(pfs: PfsSpec, rows: Sequence[Policy], container: str | None) -> PfsSpec:

@@ -14,7 +14,7 @@ from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.machine.mounts import cache_beyond
 from dlio_bench.harness.readers import web_shards
 from dlio_bench.harness.readers.registry import RankContext
-from dlio_bench.harness.run.asked.job import Job
+from dlio_bench.harness.run.asked.job import WARM, Job
 from dlio_bench.harness.run.asked.shapes import files_of
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.storage.counters import device_bytes
@@ -23,6 +23,7 @@ from dlio_bench.harness.storage.pfs.board import Board
 from dlio_bench.harness.storage.pfs.process import EmulatedAccess
 from dlio_bench.harness.storage.pfs.spec import PROCESS, PfsSpec
 from dlio_bench.harness.streams.crew import Crew
+from dlio_bench.reports.types import COLD_BEFORE
 
 BEYOND = "an object store has no page cache on this machine; caches of its own cannot be seen"
 KEPT_WARM = 0.5  # of the machine's memory: smaller datasets stay in memory below an emulated file system
@@ -111,9 +112,9 @@ class Site(Struct, frozen=True):
             entries = [self.dataset.manifest.files[file] for file in self.files[comm.host_rank :: comm.host_size]]
             return cache.Residency(sum(entry.bytes for entry in entries), 0, attestable=True, note=BEYOND)
         share = self._paths(self.dataset)[comm.host_rank :: comm.host_size]
-        if self.direct and mode.startswith("cold"):
+        if self.direct and mode in COLD_BEFORE:
             return cache.passed(share)
-        if mode.startswith("cold"):
+        if mode in COLD_BEFORE:
             cache.drop(share)
         elif mode == "warm":
             cache.fill(share)
@@ -132,7 +133,7 @@ class Site(Struct, frozen=True):
         if stored < KEPT_WARM * memory_bytes() and cache.residency(share).share < 1:
             cache.fill(share)
         ranks, local = self.context.ranks_per_node, comm.rank % self.context.ranks_per_node
-        if mode.startswith("cold") and local == 0:
+        if mode in COLD_BEFORE and local == 0:
             if self.access is None:
                 self.board.drop_cache(_row(self.board, self.context.node))
             else:
@@ -140,8 +141,8 @@ class Site(Struct, frozen=True):
         if mode == "warm":
             cache.fill(self._paths(self.dataset)[local::ranks], self.dataset.access)
         share_bytes = sum(path.stat().st_size for path in share)
-        resident = {"cold": 0.0, "warm": min(1.0, self.pfs.cache_bytes / max(stored, 1))}.get(mode[:4], 0.0)
-        made = "left as it was" if mode == "as-is" else f"made {mode[:4]}"
+        resident = min(1.0, self.pfs.cache_bytes / max(stored, 1)) if mode == WARM else 0.0
+        made = "left as it was" if mode == "as-is" else f"made {'warm' if mode == WARM else 'cold'}"
         note = f"the client cache is emulated; {made}"
         return cache.Residency(
             share_bytes, int(share_bytes * resident), mode != "as-is", memory_backed=False, note=note

@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +18,7 @@ from dlio_bench.harness.checkpoints.beside import Beside
 from dlio_bench.harness.cluster.clocks import drift, wall_ahead
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.plan.orders import Ids, Shape, part_of_pass, steps_of
-from dlio_bench.harness.plan.policies import Policy, order_of
+from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, Policy, order_of
 from dlio_bench.harness.plan.validation import Passes
 from dlio_bench.harness.readers.placed.drawn import Draw
 from dlio_bench.harness.readers.session import Planned, Reader, Tally, planned
@@ -37,6 +38,7 @@ from dlio_bench.harness.training.tf_trace import Traced
 from dlio_bench.harness.training.trainer import Left, Trainer
 from dlio_bench.reports.metrics import TRAINING
 from dlio_bench.reports.trials import Inference, Reduced
+from dlio_bench.reports.types import COLD_EPOCHS
 
 
 class TrialTimes(Struct):
@@ -248,16 +250,29 @@ class Trial:
         times.passes = self.passes(comm.rank)
         times.useful = {epoch: reader.sample_view.useful(ids[ids >= 0]) for epoch, ids in enumerate(plan)}
         times.useful |= {validation_after(pass_.epoch): reader.sample_view.useful(pass_.ids) for pass_ in times.passes}
-        # the cache can only be prepared while readers rest, which they do between segments
-        segments = [[epoch] for epoch in range(job.epochs)] if job.cache == "cold-epochs" else [list(range(job.epochs))]
+        # The cache can only be prepared while readers rest: between sessions, and in the pauses of a session of ours.
+        everything, apart = [list(range(job.epochs))], [[epoch] for epoch in range(job.epochs)]
+        segments = apart if job.cache == COLD_EPOCHS else everything
+        sessions = [everything[0]] if self._policy.delivery in (ON_DEMAND, AHEAD) else segments
         starts = []
+        run = partial(
+            self._run_segment,
+            reader=reader, comm=comm, peers=peers, trainer=trainer, times=times, at_epoch=at_epoch,
+        )  # fmt: skip
         trainer.begin(name, self._number, times.seed)
         begun(times)
         with self._recording() as trace:
-            for segment in segments:
-                times.residency.append(self._site.prepare_cache(comm, job.cache))
-                of_segment = trace if segment[0] == 0 else None
-                starts.append(self._run_segment(segment, reader, comm, peers, trainer, times, at_epoch, of_segment))
+            for session in sessions:
+                own = [segment for segment in segments if segment[0] in session]
+                read = self._plan_read(session, reader, times, pauses=len(own) > 1)
+                times.stored |= reader.asks(read)
+                with ExitStack() as stack:
+                    for segment in own:
+                        times.residency.append(self._site.prepare_cache(comm, job.cache))
+                        if segment is own[0]:
+                            batches = stack.enter_context(self._session(reader, read, times.tally))
+                        end = stack.close if segment is own[-1] else _nothing
+                        starts.append(run(segment, read, batches, end, trace if segment[0] == 0 else None))
             if trace is not None:
                 delivered = times.log.ids[: trace.steps]
                 times.traced = trace.read(int(reader.sample_view.sizes(delivered[delivered >= 0]).sum()))
@@ -298,17 +313,32 @@ class Trial:
             return nullcontext()
         return tf_trace.recording(job.trace_steps, keep=XPLANE in job.trace)
 
+    def _plan_read(self, epochs: list[int], reader: Reader, times: TrialTimes, *, pauses: bool) -> list[Planned]:
+        """All that a session reads: of each of its epochs the training batches, and those of a validation pass."""
+        pass_after = {pass_.epoch: pass_ for pass_ in times.passes}
+        parts: list[tuple[int, Sequence[Ids]]] = []
+        for epoch in epochs:
+            parts.append((epoch, steps_of(times.plan[epoch])))
+            if epoch in pass_after:
+                parts.append((validation_after(epoch), pass_after[epoch].batches))
+        return planned(reader.sample_view, parts, self.ids_read, pauses=pauses)
+
     def _run_segment(
         self,
         epochs: list[int],
+        plan: Sequence[Planned],
+        batches: Iterator[Batch | None],
+        end: Callable[[], None],
+        trace: tf_trace.Recording | None,
+        *,
         reader: Reader,
         comm: Comm,
         peers: Comm,
         trainer: Trainer,
         times: TrialTimes,
         at_epoch: Callable[[int], None],
-        trace: tf_trace.Recording | None,
     ) -> npt.NDArray[np.float64]:
+        """Run epochs with no pause in between. plan: of their session; end: called when its loop is over."""
         job, per_epoch = self._job, len(times.plan[0])
         first = epochs[0] * per_epoch
         log = times.log.part(slice(first, first + len(epochs) * per_epoch))
@@ -322,43 +352,36 @@ class Trial:
             at_epoch(epoch)
 
         pass_after = {pass_.epoch: pass_ for pass_ in times.passes}
-        parts: list[tuple[int, Sequence[Ids]]] = []
-        for epoch in epochs:
-            parts.append((epoch, steps_of(times.plan[epoch])))
-            if epoch in pass_after:
-                parts.append((validation_after(epoch), pass_after[epoch].batches))
-        plan = planned(reader.sample_view, parts, self.ids_read)
-        steps = [batch for batch in plan if not is_validation(batch.epoch)]
-        times.stored |= reader.asks(plan)
-        with self._session(reader, plan, times.tally) as batches:
-            delivered.append(self._site.delivered(reader.processes))  # no rank reads before all are in the loop
-            if trace is not None:
-                trace.begin()
-            before, wall, cpu = host_cpu(), wall_ahead(), time.process_time()
-            elapsed = loop.run(
-                comm,
-                batches,
-                [] if self._policy.demanded else [batch.ids for batch in steps],
-                [step % per_epoch == 0 for step in range(len(steps))],
-                log,
-                trainer=trainer,
-                sync=job.sync,
-                ordered=self._ordered,
-                at_epoch=new_epoch,
-                starts=[batch.starts for batch in steps],
-                passes={
-                    number * per_epoch - 1: pass_after[epoch]
-                    for number, epoch in enumerate(epochs, start=1)
-                    if epoch in pass_after
-                },
-                behind={} if trace is None else trace.behind(len(steps)),
-                peers=peers,
-            )
-            times.cpu_seconds += time.process_time() - cpu
-            if comm.host_rank == 0:
-                times.host_cpu.append((before, host_cpu()))
-            if trace is not None:
-                trace.end()
+        steps = [batch for batch in plan if batch.epoch in epochs]
+        delivered.append(self._site.delivered(reader.processes))  # no rank reads before all are in the loop
+        if trace is not None:
+            trace.begin()
+        before, wall, cpu = host_cpu(), wall_ahead(), time.process_time()
+        elapsed = loop.run(
+            comm,
+            batches,
+            [] if self._policy.demanded else [batch.ids for batch in steps],
+            [step % per_epoch == 0 for step in range(len(steps))],
+            log,
+            trainer=trainer,
+            sync=job.sync,
+            ordered=self._ordered,
+            at_epoch=new_epoch,
+            starts=[batch.starts for batch in steps],
+            passes={
+                number * per_epoch - 1: pass_after[epoch]
+                for number, epoch in enumerate(epochs, start=1)
+                if epoch in pass_after
+            },
+            behind={} if trace is None else trace.behind(len(steps)),
+            peers=peers,
+        )
+        times.cpu_seconds += time.process_time() - cpu
+        if comm.host_rank == 0:
+            times.host_cpu.append((before, host_cpu()))
+        if trace is not None:
+            trace.end()
+        end()
         delivered.append(self._site.delivered(reader.processes))
         comm.barrier()  # until all have counted: the next reads of a rank must not count here with its node
         times.clock_drift += drift(wall, wall_ahead())
@@ -375,3 +398,7 @@ class Trial:
         times.loops.append((elapsed.started, elapsed.started + elapsed.loop))
         times.met = elapsed.met
         return starts
+
+
+def _nothing() -> None:
+    """The end of a segment whose session goes on."""

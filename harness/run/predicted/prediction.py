@@ -23,6 +23,7 @@ from dlio_bench.harness.storage.direct import DIRECT
 from dlio_bench.harness.storage.pfs.spec import describe
 from dlio_bench.harness.streams.adios import SST
 from dlio_bench.harness.streams.settings import BLOCK
+from dlio_bench.reports.types import COLD_EPOCHS
 
 SCHEMA = "dlio-bench/prediction/1"
 MOST_READS = 600_000  # simulated for a reader; of a larger run only the first steps of the first epochs
@@ -120,7 +121,7 @@ def _cannot(row: Policy, job: Job, dataset: Dataset) -> str | None:
         "its files are read through their container's library, which is not modelled": not is_readable(dataset),
         "epochs that are parts of a pass (--steps-per-epoch) are not modelled": job.parted,
         "direct reads (--io direct) are not modelled": job.io == DIRECT,
-        "cold caches in each epoch (--cache cold-epochs) are not modelled": job.cache == "cold-epochs",
+        "cold caches in each epoch (--cache cold-epochs) are not modelled": job.cache == COLD_EPOCHS,
     }
     if streaming is not None:
         reasons |= {

@@ -29,12 +29,12 @@ from dlio_bench.harness.storage.cache import Residency
 from dlio_bench.harness.storage.pfs.spec import PROCESS, PfsSpec, describe
 from dlio_bench.reports import checkpoint_marks, types
 from dlio_bench.reports.environment import Ceiling, EmulatedPfs, Environment, Launcher
-from dlio_bench.reports.marks import TENSORFLOW_TRACE
+from dlio_bench.reports.marks import SERVED, TENSORFLOW_TRACE
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.metrics import PHASES
 from dlio_bench.reports.storage import Document, ceiling_for
-from dlio_bench.reports.trials import Cache, Cached, CheckpointLoad, Epoch, Trial
-from dlio_bench.reports.types import Compute, Data, Draft, Named, Plan
+from dlio_bench.reports.trials import Cache, Cached, CheckpointLoad, Epoch, Trial, was_served_from_cache
+from dlio_bench.reports.types import COLD_BEFORE, Compute, Data, Draft, Named, Plan
 
 
 class Setting(Struct, frozen=True):
@@ -361,6 +361,7 @@ def _marks(
         TENSORFLOW_TRACE: TENSORFLOW in job.trace and uses_tensorflow(job, row),
         "REDUCED BATCH": job.batch < setting.request.workload.batch,
         "CACHE NOT ATTESTED": job.cache != "as-is" and job.pfs is None and any(_is_hidden(host) for host in hosts),
+        SERVED: job.cache in COLD_BEFORE and was_served_from_cache([trial for trial in trials if not trial.warmup]),
         "CONTENT NOT VERIFIED": not is_verified,
     }
     of_load = checkpoint_marks.of_trials([trial for trial in trials if not trial.warmup])

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dlio_bench.harness.plan.policies import STREAM, Policy
 from dlio_bench.harness.plan.shape import KEEP, ONE_ORDER, PIPELINE
@@ -14,7 +15,7 @@ from dlio_bench.harness.storage.direct import COLD_SAYS, DIRECT
 from dlio_bench.harness.storage.object_reads import COLD_SAYS as OBJECTS_COLD
 from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.trials import Trial
-from dlio_bench.reports.types import Check, Passes
+from dlio_bench.reports.types import COLD_BEFORE, Check, Passes
 from dlio_bench.units import format_percent, format_seconds
 
 MOST_OVERRUN = 0.05  # of a trial: beyond it the CPU was too busy for the emulated device to be credible
@@ -79,9 +80,12 @@ def checks(
         results.append(Check("content", False, "CRC32C of each delivered field as generated", damage))
     if job.infer is not None:
         results.append(_inferred_check(count, trials))
-    if job.cache.startswith("cold"):
+    if job.cache in COLD_BEFORE:
         of_kind = _store_check if job.store else _direct_check if job.io == DIRECT else _cold_check
-        results.append(of_kind(timed))
+        cold = of_kind(timed)
+        if job.tiny and not cold.ok:  # other smoke tests may read the same small files at the same time
+            cold = replace(cold, ok=True, found=f"{cold.found}, not judged: --tiny says nothing of speed")
+        results.append(cold)
     if job.cache == "warm":
         results.append(_warm_check(timed))
     if job.step_seconds > 0:

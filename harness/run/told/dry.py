@@ -23,6 +23,7 @@ from dlio_bench.harness.storage.direct import DIRECT
 from dlio_bench.harness.storage.pfs.spec import describe as describe_pfs
 from dlio_bench.recorder import MOST_ROWS, ROW
 from dlio_bench.reports.formatting import format_time, plural
+from dlio_bench.reports.types import COLD_BEFORE
 from dlio_bench.units import format_bytes, format_percent, format_seconds
 from dlio_bench.wrapping import wrapped
 
@@ -79,7 +80,7 @@ def describe(request: Request, source: Source, size: TrialSize, job: Job, argv: 
             f"up to {plural(job.most_threads, 'thread')}",
         ),
         ("node", f"{format_bytes(node_bytes)} an epoch against {format_bytes(job.node_memory)} of memory"),
-        ("cache", f"{job.cache} (O_DIRECT)" if job.io == DIRECT and job.cache.startswith("cold") else job.cache),
+        ("cache", f"{job.cache} (O_DIRECT)" if job.io == DIRECT and job.cache in COLD_BEFORE else job.cache),
         ("I/O", "direct: files of the dataset are read past the page cache" if job.io == DIRECT else ""),
         ("streams", _streams(job, job.batch * request.view_bytes)),
         ("validation", _validation(source, job, job.validation) if job.validation else ""),
