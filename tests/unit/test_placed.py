@@ -1,6 +1,7 @@
 """Several ranks in one process, a thread each: what they ask of the file system, and of each other."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -33,7 +34,7 @@ from dlio_bench.harness.run.measured.consumer import damaged
 from dlio_bench.harness.storage import extents
 from dlio_bench.harness.storage.extents import ExtentReader
 from tests.datasets import made, view_of
-from tests.processes import PATIENCE, open_files
+from tests.processes import PATIENCE, open_files, until
 
 BATCH = 4
 IN_ORDER = [name for name, rule in PLACEMENTS.items() if rule.keeps_samples and not rule.draws_order]
@@ -282,3 +283,31 @@ def test_a_holder_is_guessed_to_have_what_this_node_has_filled_well_beyond() -> 
     guesses = Behaviour(ahead=True, guesses=True)
     expected = {progress: rules.may_have(cast(Layout, layout), guesses, 0, [progress]) for progress in (6, 25, 26, 100)}
     assert expected == {6: False, 25: False, 26: True, 100: True}  # 20 samples, as published (SC'21, section 5)
+
+
+def test_filling_threads_rest_in_a_pause_and_fill_everything_once() -> None:
+    size, filled = 30, list[int]()
+
+    def fill(run: Sequence[int], _tally: Tally, *, copies: bool) -> None:
+        time.sleep(0.002)
+        filled.extend(run)
+
+    layout: Any = SimpleNamespace(
+        bounds=np.array([0, size]),
+        keeper=np.zeros(size, np.int32),
+        ids=np.arange(size),
+        copy=np.zeros(size, bool),
+        size=np.full(size, rules.FILL_BYTES),
+    )
+    picker, server = SimpleNamespace(progress=[0], bypassed=False), SimpleNamespace(fill=fill)
+    filler = placed.TierFiller(layout, picker, server, 0, 3)  # type: ignore[arg-type]
+    filler.begin()
+    until(lambda: filled, None, "nothing was filled")
+    filler.pause()
+    there = len(filled)
+    time.sleep(0.05)
+    assert len(filled) == there < size
+    filler.go_on()
+    until(lambda: len(filled) == size, None, "the filling did not go on")
+    filler.end(Tally())
+    assert sorted(filled) == list(range(size))
