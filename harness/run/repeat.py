@@ -19,7 +19,7 @@ from dlio_bench.harness.storage.mirror import mirrored
 from dlio_bench.reports.collection import load_all
 from dlio_bench.reports.formatting import listed
 from dlio_bench.reports.marks import ALTERED, INTERRUPTED
-from dlio_bench.reports.types import Result
+from dlio_bench.reports.types import FIRST_EPOCH_COLD, Result
 
 MAY_DIFFER = (
     "out", "json", "dry_run", "data", "cache_dir", "local_tier", "storage", "launcher", "limits", "junit", "markdown",
@@ -85,7 +85,8 @@ def _options(origin: Path, result: Result) -> Options:
             f"The options in '{origin}' are not those of a run ({error}). Use the original file, or the version that "
             f"wrote it, {result.version}."
         ) from error
-    return replace(options, cache=result.plan.cache) if options.cache == COLD else options
+    first = options.cache == COLD and result.plan.cache == FIRST_EPOCH_COLD  # another reader of the run asked for that
+    return replace(options, cache=FIRST_EPOCH_COLD) if first else options
 
 
 def _merged(origin: Path, results: Sequence[Result], kept: Sequence[Options]) -> Options:

@@ -116,8 +116,9 @@ def test_real_ranks_validate_through_every_delivery_and_placement(cache: Path, t
 def test_an_emulated_file_system_counts_what_it_delivers(cache: Path, tmp_path: Path) -> None:
     naive, staged = results(
         cache, tmp_path, "cdb", "--tiny", "--nodes", "2", "--ranks-per-node", "2", "--epochs", "2",
-        "--reader", "naive,staged", "--compute", "none", "--emulate-pfs", PFS,
+        "--reader", "naive,staged", "--compute", "none", "--emulate-pfs", PFS, "--cache", "first-epoch-cold",
     )  # fmt: skip
+    assert "SERVED FROM CACHE" in naive["marks"]
     for result in (naive, staged):
         assert (result["plan"]["nodes"], result["plan"]["ranks"]) == (2, 4)
         assert "EMULATED PFS" in result["marks"]

@@ -40,7 +40,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 def job(dataset: Dataset, *readers: str, **options: Any) -> Job:
     asked = Options(
         "hepcnnb", readers=readers, data=dataset.folder, tiny=True, epochs=3, batch=4, compute="none", seed=5,
-        **({"nodes": (4,), "emulate_pfs": PFS} | options),
+        **({"nodes": (4,), "emulate_pfs": PFS, "cache": "first-epoch-cold"} | options),
     )  # fmt: skip
     request = look_up(asked)
     (job,) = jobs(request, request.trial_size(dataset.training_samples), dataset.folder, None)
