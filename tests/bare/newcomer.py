@@ -1,9 +1,9 @@
 """Runs the two commands of README.md, as they stand there, on a machine that has nothing (`bare-machine`).
 
-    python3 tests/bare/newcomer.py FOLDER                                     with Debian's Python
-    PYTHON=.../python3.12 python3 tests/bare/newcomer.py FOLDER --quick       with another one
+    python3 tests/bare/newcomer.py FOLDER                           with Debian's Python
+    PYTHON=.../python3.12 python3 tests/bare/newcomer.py FOLDER     with another one
 
-FOLDER: the machine, built if it is not there. --quick: the second command with `-m quick`.
+FOLDER: the machine, built if it is not there.
 Exit status: 0 where both commands ended with 0, the first one finds that `prefetch` wins, and few tests were skipped.
 """
 
@@ -64,13 +64,13 @@ def run(verb: str, folder: str, command: str) -> str:
     return "".join(shown)
 
 
-def main(folder: str, *options: str) -> None:
+def main(folder: str) -> None:
     """See the module."""
     first, second = commands(README.read_text())
     if not Path(folder).exists():
         subprocess.run([str(HERE / "bare-machine"), "make", folder], check=True)
     require_answer(run("run", folder, first))
-    require_few_skipped(run("in", folder, second + " -m quick" * ("--quick" in options)))
+    require_few_skipped(run("in", folder, second))
 
 
 if __name__ == "__main__":

@@ -162,7 +162,7 @@ def test_ranks_of_a_node_share_its_cache_and_nodes_do_not(started: Callable[...,
     ("spec", "nodes", "least"),
     [
         (PfsSpec(40e6), 1, 8 * MIB / 40e6),  # alone
-        (PfsSpec(80e6), 2, 16 * MIB / 80e6),  # two share it
+        (PfsSpec(160e6), 4, 32 * MIB / 160e6),  # four share it
         (PfsSpec(None, per_node=40e6), 2, 8 * MIB / 40e6),  # a link each
         (PfsSpec(None, request_seconds=0.02), 1, 8 * 0.02),
     ],
@@ -175,6 +175,23 @@ def test_no_more_comes_than_the_rates_allow(
     with ThreadPoolExecutor(nodes) as pool:
         took = timed(lambda: list(pool.map(lambda client: client.read(0, 0, 8 * MIB), readers)))
     assert took >= least - SLACK
+
+
+def test_nodes_that_read_alike_get_the_same(started: Callable[..., Clients]) -> None:
+    clients = started(PfsSpec(80e6), 4)
+    readers, end = [clients.client(node) for node in range(4)], time.monotonic() + 0.6
+
+    def read(client: Client) -> int:
+        count = 0
+        while time.monotonic() < end:
+            count += len(client.read(0, count % (16 * MIB), MIB))
+        return count
+
+    with ThreadPoolExecutor(4) as pool:
+        got = list(pool.map(read, readers))
+    assert sum(got) <= 80e6 * (0.6 + SLACK) + 4 * MIB  # those on their way at the end
+    assert max(got) <= 1.5 * min(got)
+    assert [clients.counters(node).pfs_bytes for node in range(4)] == got
 
 
 def test_opens_take_their_latency_and_share_one_metadata_server(started: Callable[..., Clients]) -> None:
