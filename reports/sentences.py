@@ -336,8 +336,8 @@ def title(counter: str, results: Sequence[Result]) -> str:
 
 
 def source(result: Draft) -> str:
-    """Where a dataset's files are, for a rate: 'from the file system'. Of files whose storage nobody counts, caches may
-    have served what was requested.
+    """Source of a rate: 'from the file system'. Where the storage's bytes are not counted, caches may have served them:
+    'requested of the file system'.
     """
     if result.dataset.folder.startswith(OBJECTS):
         return "from the object store"

@@ -187,7 +187,7 @@ def _known_column(trials: list[Trial], name: str) -> Floats | None:
 def file_system_rate(trial: Trial) -> float:
     """Bytes/s of the file system in the epochs that read from it: what it delivered, and never more than was requested.
 
-    Where nobody counted what it delivered (EpochCost.bytes_device), that is what was requested.
+    Where its bytes are not counted (EpochCost.bytes_device is None), those that were requested are taken.
     """
     read = []
     for epoch in trial.epochs:
