@@ -1,6 +1,7 @@
 """One trial of one reader on one rank: prepares the cache, makes the plan, times the loop, collects the costs."""
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
@@ -253,7 +254,7 @@ class Trial:
         # The cache can only be prepared while readers rest: between sessions, and in the pauses of a session of ours.
         everything, apart = [list(range(job.epochs))], [[epoch] for epoch in range(job.epochs)]
         segments = apart if job.cache == COLD_EPOCHS else everything
-        sessions = [everything[0]] if self._policy.delivery in (ON_DEMAND, AHEAD) else segments
+        sessions = everything if self._policy.delivery in (ON_DEMAND, AHEAD) else segments
         starts = []
         run = partial(
             self._run_segment,
@@ -266,13 +267,17 @@ class Trial:
                 own = [segment for segment in segments if segment[0] in session]
                 read = self._plan_read(session, reader, times, pauses=len(own) > 1)
                 times.stored |= reader.asks(read)
+                of_epoch: dict[int, list[Planned]] = defaultdict(list)
+                for batch in read:
+                    of_epoch[batch.epoch].append(batch)
                 with ExitStack() as stack:
                     for segment in own:
                         times.residency.append(self._site.prepare_cache(comm, job.cache))
                         if segment is own[0]:
                             batches = stack.enter_context(self._session(reader, read, times.tally))
                         end = stack.close if segment is own[-1] else _nothing
-                        starts.append(run(segment, read, batches, end, trace if segment[0] == 0 else None))
+                        steps = [batch for epoch in segment for batch in of_epoch[epoch]]
+                        starts.append(run(segment, steps, batches, end, trace if segment[0] == 0 else None))
             if trace is not None:
                 delivered = times.log.ids[: trace.steps]
                 times.traced = trace.read(int(reader.sample_view.sizes(delivered[delivered >= 0]).sum()))
@@ -326,7 +331,7 @@ class Trial:
     def _run_segment(
         self,
         epochs: list[int],
-        plan: Sequence[Planned],
+        steps: Sequence[Planned],
         batches: Iterator[Batch | None],
         end: Callable[[], None],
         trace: tf_trace.Recording | None,
@@ -338,7 +343,7 @@ class Trial:
         times: TrialTimes,
         at_epoch: Callable[[int], None],
     ) -> npt.NDArray[np.float64]:
-        """Run epochs with no pause in between. plan: of their session; end: called when its loop is over."""
+        """Run epochs with no pause in between. steps: their batches; end: called when its loop is over."""
         job, per_epoch = self._job, len(times.plan[0])
         first = epochs[0] * per_epoch
         log = times.log.part(slice(first, first + len(epochs) * per_epoch))
@@ -352,7 +357,6 @@ class Trial:
             at_epoch(epoch)
 
         pass_after = {pass_.epoch: pass_ for pass_ in times.passes}
-        steps = [batch for batch in plan if batch.epoch in epochs]
         delivered.append(self._site.delivered(reader.processes))  # no rank reads before all are in the loop
         if trace is not None:
             trace.begin()
