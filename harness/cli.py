@@ -15,16 +15,17 @@ from typing import cast
 from dlio_bench import signals
 from dlio_bench.errors import BenchError, EnvironmentFailure, JobEnded, OutOfTime, UsageError, out_of_memory
 from dlio_bench.harness.acceptance import arguments as acceptance
-from dlio_bench.harness.bench_readers import arguments as bench_readers
-from dlio_bench.harness.calibration import arguments as calibration
-from dlio_bench.harness.capacity import arguments as feeding
-from dlio_bench.harness.checkpoints import arguments as checkpoints
+from dlio_bench.harness.bench_readers.options import BENCH_READERS
+from dlio_bench.harness.calibration.options import CALIBRATE
+from dlio_bench.harness.capacity.options import CAPACITY
+from dlio_bench.harness.checkpoints.options import CHECKPOINT
 from dlio_bench.harness.cluster import life, stacks, walltime, watch
 from dlio_bench.harness.cluster.variables import STARTED
-from dlio_bench.harness.coupling import arguments as coupling
-from dlio_bench.harness.generation import arguments as generation
-from dlio_bench.harness.ground.arguments import Commands, add_hosts, joined, settle
+from dlio_bench.harness.coupling.options import COUPLE
+from dlio_bench.harness.generation.options import GENERATE, INDEX, PLAN_DATA, VERIFY
+from dlio_bench.harness.ground.arguments import add_hosts, joined, settle
 from dlio_bench.harness.ground.folders import require_local
+from dlio_bench.harness.ground.options import Commands
 from dlio_bench.harness.ground.subcommands import MESSAGE, going_on
 from dlio_bench.harness.job_script import arguments as job_script
 from dlio_bench.harness.live import arguments as live
@@ -32,10 +33,9 @@ from dlio_bench.harness.machine.mounts import failed_call
 from dlio_bench.harness.parser import Parser
 from dlio_bench.harness.results import arguments as results
 from dlio_bench.harness.results import compare, export, judge, report
-from dlio_bench.harness.run import arguments
-from dlio_bench.harness.run.arguments import EXIT_STATUSES, MAIN_EXAMPLE
+from dlio_bench.harness.run.options import EXIT_STATUSES, MAIN_EXAMPLE, RUN
 from dlio_bench.harness.simulator import arguments as simulator
-from dlio_bench.harness.storage_bench import arguments as ceiling
+from dlio_bench.harness.storage_bench.options import STORAGE
 from dlio_bench.harness.studies import arguments as studies
 from dlio_bench.harness.tracing.arguments import add_trace
 from dlio_bench.harness.tracing.command import run_trace
@@ -44,6 +44,9 @@ from dlio_bench.wrapping import printable
 
 LAUNCHING = ("run", "generate", "storage", "bench-readers", "calibrate", "couple", "checkpoint")  # ranks
 JOINING = ("run", "generate", "storage", "calibrate")  # may take processes that are there for their ranks
+DECLARED = (
+    RUN, GENERATE, VERIFY, INDEX, PLAN_DATA, STORAGE, BENCH_READERS, CALIBRATE, CAPACITY, COUPLE, CHECKPOINT,
+)  # fmt: skip
 IN_PARTS = ("run", "capacity", "accept", "reproduce")  # start no part that cannot be over in time
 STARTING = (*LAUNCHING, "capacity", "accept", "reproduce")  # also those that start commands which launch ranks
 
@@ -58,17 +61,8 @@ def parser() -> Parser:
     top.add_argument("--version", action="store_true", help="print the version and end")
     made = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     commands = cast("Commands", made)  # a Parser is an ArgumentParser
-    arguments.add_run(commands)
-    generation.add_generate(commands)
-    generation.add_verify(commands)
-    generation.add_index(commands)
-    generation.add_plan_data(commands)
-    ceiling.add_storage(commands)
-    bench_readers.add_bench_readers(commands)
-    calibration.add_calibrate(commands)
-    feeding.add_capacity(commands)
-    coupling.add_couple(commands)
-    checkpoints.add_checkpoint(commands)
+    for command in DECLARED:
+        command.add(commands)
     simulator.add_simulate(commands)
     acceptance.add_accept(commands)
     studies.add_reproduce(commands)
@@ -136,17 +130,7 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "run": arguments.run,
-    "generate": generation.run_generate,
-    "verify": generation.run_verify,
-    "index": generation.run_index,
-    "plan-data": generation.run_plan_data,
-    "storage": ceiling.run_storage,
-    "bench-readers": bench_readers.run_bench_readers,
-    "calibrate": calibration.run_calibrate,
-    "capacity": feeding.run_capacity,
-    "couple": coupling.run_couple,
-    "checkpoint": checkpoints.run_checkpoint,
+    **{command.name: command.call for command in DECLARED},
     "simulate": simulator.run_simulate,
     "accept": acceptance.run_accept,
     "reproduce": studies.run_reproduce,

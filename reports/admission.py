@@ -9,10 +9,10 @@ from dlio_bench.reports import statistics
 from dlio_bench.reports.formatting import format_time, plural
 from dlio_bench.reports.judgement import Reason
 from dlio_bench.reports.limits import Settings
-from dlio_bench.reports.marks import ALTERED, SERVED
+from dlio_bench.reports.marks import ALTERED, COLD_BEFORE, SERVED
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.trials import LEAST_DEVICE
-from dlio_bench.reports.types import COLD_BEFORE, Result
+from dlio_bench.reports.types import Result
 from dlio_bench.units import format_bytes
 
 CONTENT_CHECK = "content"

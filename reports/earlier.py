@@ -12,11 +12,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from dlio_bench.reports import bound, statistics
-from dlio_bench.reports.marks import SERVED
+from dlio_bench.reports.marks import COLD_BEFORE, FIRST_EPOCH_COLD, SERVED
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.metrics import METRICS
 from dlio_bench.reports.trials import was_served_from_cache
-from dlio_bench.reports.types import COLD_BEFORE, FIRST_EPOCH_COLD, SCHEMA, Result
+from dlio_bench.reports.types import SCHEMA, Result
 
 SCHEMAS = ("dlio-bench/result/1", "dlio-bench/result/2", "dlio-bench/result/3")
 

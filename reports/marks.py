@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Iterable
 
+# The caches were cold before each epoch, or before the first one alone.
+COLD_BEFORE = COLD_EPOCHS, FIRST_EPOCH_COLD = "cold-epochs", "first-epoch-cold"
 TINY = "TINY"
 ALTERED = "ALTERED"  # given on loading: a digest does not match
 INTERRUPTED = "INTERRUPTED"  # of results that an interrupted run finished: those of other node counts may be missing

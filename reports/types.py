@@ -18,7 +18,6 @@ Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 SCHEMA = "dlio-bench/result/4"
 Sync = Literal["step", "epoch", "none"]
 CacheMode = Literal["cold-epochs", "first-epoch-cold", "warm", "as-is"]
-COLD_BEFORE = COLD_EPOCHS, FIRST_EPOCH_COLD = "cold-epochs", "first-epoch-cold"
 IoMode = Literal["buffered", "direct"]
 Mode = Literal["none", "emulate", "train", "infer"]
 Class = Literal["ACCEPTANCE", "EXPLORE", "INVALID"]

@@ -5,7 +5,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.ground.arguments import Commands
+from dlio_bench.harness.ground.options import Commands
 from dlio_bench.harness.ground.outcome import Outcome, add_require
 from dlio_bench.refusals import unknown
 

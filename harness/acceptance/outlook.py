@@ -15,18 +15,19 @@ from dlio_bench.harness.acceptance.datasets import Memory
 from dlio_bench.harness.acceptance.parts import Part
 from dlio_bench.harness.acceptance.plan import Plan, placed
 from dlio_bench.harness.checkpoints import command as checkpoints
-from dlio_bench.harness.checkpoints.arguments import add_checkpoint
 from dlio_bench.harness.checkpoints.job import Job
+from dlio_bench.harness.checkpoints.options import CHECKPOINT
+from dlio_bench.harness.checkpoints.options import Options as CheckpointOptions
 from dlio_bench.harness.checkpoints.parts import total
 from dlio_bench.harness.cluster.watch import parse_timeout
-from dlio_bench.harness.ground.arguments import Commands, values_of
+from dlio_bench.harness.ground.options import Command, Commands, Given
 from dlio_bench.harness.parser import Parser
-from dlio_bench.harness.run import arguments
 from dlio_bench.harness.run.asked.jobs import jobs, require_machine
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.request import Request, look_up
 from dlio_bench.harness.run.asked.sizing import TrialSize
 from dlio_bench.harness.run.measurement import plan_launch
+from dlio_bench.harness.run.options import RUN
 from dlio_bench.harness.run.told.foresight import READ, START_SECONDS, making_seconds
 from dlio_bench.harness.storage_bench import sizing
 from dlio_bench.reports.checkpoint_metrics import CHECKPOINT_METRICS
@@ -91,12 +92,7 @@ def _foresee_checkpoints(plan: Plan, part: Part, folder: Path) -> Foreseen:
 
 def checkpoint_job(part: Part) -> Job:
     """The job of a part with checkpoints. UsageError for one that cannot be."""
-    parser = Parser(prog="dlio-bench")
-    made = parser.add_subparsers(dest="command")
-    add_checkpoint(cast("Commands", made))
-    made.choices["checkpoint"].add_argument("--timeout", type=parse_timeout)
-    values = values_of(parser.parse_args(part.words), "timeout")
-    return checkpoints.job_of(checkpoints.Options(**values))
+    return checkpoints.job_of(CheckpointOptions(**_given(CHECKPOINT, part.words)))
 
 
 def request_of(plan: Plan, part: Part) -> Request:
@@ -110,11 +106,16 @@ def request_of(plan: Plan, part: Part) -> Request:
 
 
 def _looked_up(words: Sequence[str]) -> Request:
+    return look_up(Options(**_given(RUN, words)))
+
+
+def _given(command: Command, words: Sequence[str]) -> Given:
+    """What the words of a command give. UsageError."""
     parser = Parser(prog="dlio-bench")
     made = parser.add_subparsers(dest="command")
-    arguments.add_run(cast("Commands", made))
-    made.choices["run"].add_argument("--timeout", type=parse_timeout)
-    return look_up(Options(**arguments.given(parser.parse_args(words))))
+    command.add(cast("Commands", made))
+    made.choices[command.name].add_argument("--timeout", type=parse_timeout)
+    return command.given(parser.parse_args(words))
 
 
 def _is_right_without(words: Sequence[str], key: str) -> bool:

@@ -1,7 +1,6 @@
 """`dlio-bench bench-readers`: datasets made, ranks launched, ratios worked out and shown beside what is expected."""
 
 import json
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -17,6 +16,7 @@ from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.datagen.manifest import spec_digest
 from dlio_bench.harness.bench_readers import job as names
 from dlio_bench.harness.bench_readers.job import Job
+from dlio_bench.harness.bench_readers.options import Options
 from dlio_bench.harness.bench_readers.rank import measure
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.solo import Solo
@@ -24,34 +24,20 @@ from dlio_bench.harness.cluster.start import plan
 from dlio_bench.harness.ground.defaults import MOST_THREADS, STAGING_BYTES
 from dlio_bench.harness.ground.folders import cache_folder
 from dlio_bench.harness.ground.launching import launched
+from dlio_bench.harness.ground.options import DIRECT
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.readers import web_loader
 from dlio_bench.harness.run import shards
 from dlio_bench.harness.run.asked.data import SEED
 from dlio_bench.harness.run.asked.sizing import trial_size
-from dlio_bench.harness.storage.direct import DIRECT, IO_MODES, alignment_of, require_folder
-from dlio_bench.refusals import require_at_least, unknown
+from dlio_bench.harness.storage.direct import alignment_of, require_folder
 from dlio_bench.reports.formatting import format_share, plural
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import wrapped
 
 ORDER_SEED = 7
 RAW = "raw preadv"
-
-
-class Options(Struct, frozen=True):
-    """The options of `dlio-bench bench-readers`."""
-
-    workloads: tuple[str, ...]
-    ranks: int
-    trials: int
-    size: int
-    cache_dir: Path | None
-    tiny: bool
-    json: bool
-    threads: int | None = None  # as `run`
-    io: str = "buffered"
 
 
 class Ratio(Struct, frozen=True):
@@ -104,9 +90,6 @@ def direct_ratios(ranks: int) -> list[Ratio]:
 
 def bench_readers(options: Options) -> int:
     """The whole command: 0 whatever the ratios are. Raises BenchError."""
-    require_at_least(1, ranks=options.ranks, trials=options.trials)
-    if options.io not in IO_MODES:
-        raise unknown("--io", options.io, IO_MODES)
     if options.io == DIRECT:
         require_folder(cache_folder(options.cache_dir))
     workloads = options.workloads or tuple(registry.WORKLOADS)

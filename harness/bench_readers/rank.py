@@ -36,6 +36,7 @@ from dlio_bench.harness.bench_readers.job import (
 from dlio_bench.harness.bench_readers.yardsticks import NotMeasured, Work
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.entry import require_same_code, run_measuring_rank, say
+from dlio_bench.harness.ground.options import DIRECT
 from dlio_bench.harness.plan.orders import ORDERS, Shape
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers import torch_loader, web_loader, web_shards
@@ -47,7 +48,7 @@ from dlio_bench.harness.run.measured import loop
 from dlio_bench.harness.run.measured.consumer import damaged, require_same_set
 from dlio_bench.harness.run.measured.rank import SWITCH_SECONDS
 from dlio_bench.harness.storage import cache
-from dlio_bench.harness.storage.direct import DIRECT, alignment_of
+from dlio_bench.harness.storage.direct import alignment_of
 from dlio_bench.harness.timeline import StepLog
 from dlio_bench.harness.training.compute import fine_timers
 from dlio_bench.harness.training.trainer import Emulated

@@ -15,9 +15,9 @@ from dlio_bench.atomic_files import write_whole
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.calibration import description
-from dlio_bench.harness.calibration.arguments import SIZES, THREADS
 from dlio_bench.harness.calibration.decoding import require_decode
 from dlio_bench.harness.calibration.job import Job
+from dlio_bench.harness.calibration.options import SIZES, THREADS
 from dlio_bench.harness.calibration.rank import measure
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.code import code_digest
@@ -36,7 +36,6 @@ from dlio_bench.harness.storage.pfs.emulation import available, mounted
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 from dlio_bench.harness.storage_bench.folder import claimed, write_files
 from dlio_bench.harness.storage_bench.sizing import Shape
-from dlio_bench.refusals import require_at_least
 from dlio_bench.units import format_bytes
 
 BYTES = 512_000_000  # of the test files, without --size
@@ -122,7 +121,6 @@ def _require(options: Options) -> None:
         if folder is not None and not folder.is_dir():
             what = "is not a folder" if folder.exists() else "does not exist"
             raise UsageError(f"{flag} {folder} {what}. Name a folder on the storage to be measured.")
-    require_at_least(1, nodes=options.nodes)
     if options.workload is not None:
         require_decode(options.workload)
     if options.emulate_pfs is not None:

@@ -16,11 +16,13 @@ from msgspec.structs import asdict, replace
 import dlio_bench
 from dlio_bench import documents
 from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure, OutOfTime, UsageError
+from dlio_bench.harness.capacity.options import Options
 from dlio_bench.harness.capacity.search import Scale, largest, scales
 from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.cluster.launchers import LAUNCHERS
 from dlio_bench.harness.ground import unfinished
 from dlio_bench.harness.ground.folders import UNFINISHED, output_folder
+from dlio_bench.harness.ground.options import BUFFERED
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.ground.subcommands import going_on, run_command
 from dlio_bench.harness.machine.memory import memory
@@ -28,7 +30,6 @@ from dlio_bench.harness.run.asked import data
 from dlio_bench.harness.run.asked.options import Options as RunOptions
 from dlio_bench.harness.run.asked.request import Request, look_up
 from dlio_bench.harness.run.told.foresight import READ, making_seconds
-from dlio_bench.harness.storage.direct import BUFFERED
 from dlio_bench.harness.storage.pfs.spec import parse_spec
 from dlio_bench.refusals import unknown
 from dlio_bench.reports import capacity as document
@@ -48,34 +49,6 @@ START_SECONDS = 4.0  # of a run besides its trials, for the estimate of the time
 # a twentieth of so many steps, and a quarter of the 64 that other runs have.
 RUN_STEPS, RUN_SECONDS = 320, 20.0
 OF_MEMORY = 0.5  # of what is available: a dataset of this size stays in the page cache for the null run
-
-
-class Options(Struct, frozen=True):
-    """The options of the command line. threads, staging, io, emulate_pfs: as `run` takes them."""
-
-    workload: str
-    au: float
-    at_least: int | None
-    ranks_per_node: int | None
-    nodes: int
-    launcher: str | None
-    data: Path | None
-    variant: str | None
-    max_data: int | None
-    cache_dir: Path | None
-    tiny: bool
-    reader: str
-    compute: str
-    batch: int | None
-    steps: int | None
-    trials: int
-    threads: str | None
-    staging: str | None
-    io: str | None
-    emulate_pfs: str | None
-    out: Path | None
-    dry_run: bool
-    json: bool
 
 
 class InvalidProbeError(Exception):
@@ -103,8 +76,8 @@ class Setting(Struct, frozen=True):
         ]  # fmt: skip
         words += ["--variant", options.variant] if options.variant else []
         words += ["--launcher", options.launcher] if options.launcher else []
-        words += ["--threads", options.threads] if options.threads else []
-        words += ["--staging", options.staging] if options.staging else []
+        words += ["--threads", str(options.threads)] if options.threads else []
+        words += ["--staging", f"{options.staging}B"] if options.staging else []
         words += ["--io", options.io] if options.io and not null else []
         words += ["--emulate-pfs", options.emulate_pfs] if options.emulate_pfs and not null else []
         words += ["--tiny"] if options.tiny else []
@@ -197,7 +170,7 @@ def _facts(options: Options) -> dict[str, Any]:
 def _asked(options: Options, scale: Scale) -> RunOptions:
     """The run at the largest scale, which decides the data."""
     return RunOptions(
-        options.workload,
+        workload=options.workload,
         nodes=(scale.nodes,),
         ranks_per_node=scale.ranks_per_node,
         readers=(options.reader,),

@@ -18,7 +18,8 @@ from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.checkpoints import sets
 from dlio_bench.harness.checkpoints.content import Content
-from dlio_bench.harness.checkpoints.parts import SHARDED, Part, default_shards, parts, total
+from dlio_bench.harness.checkpoints.options import SHARDED
+from dlio_bench.harness.checkpoints.parts import Part, default_shards, parts, total
 from dlio_bench.harness.checkpoints.transfer import Hands, placed
 from dlio_bench.harness.cluster.comm import Comm, together
 from dlio_bench.harness.machine.temp_folders import outlasted_folder

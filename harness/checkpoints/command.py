@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from dlio_bench import __version__, signals
@@ -20,12 +19,12 @@ from dlio_bench.benchmarks.published_models.models import (
     CheckpointModel,
     find,
 )
-from dlio_bench.datagen.random_bytes import SEED_LIMIT
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, JobEnded, UsageError
 from dlio_bench.free_space import block_bytes, free_bytes, free_files
 from dlio_bench.harness.checkpoints import sets, space
 from dlio_bench.harness.checkpoints.job import KEPT, Job
-from dlio_bench.harness.checkpoints.parts import LAYOUTS, default_shards, parts, sizes, total
+from dlio_bench.harness.checkpoints.options import MOST_SHARDS, Options
+from dlio_bench.harness.checkpoints.parts import default_shards, parts, sizes, total
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.environment import timestamp
@@ -36,7 +35,6 @@ from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.mounts import existing
 from dlio_bench.harness.machine.temp_folders import temp_folder
-from dlio_bench.refusals import require_at_least, unknown
 from dlio_bench.reports import checkpoint as report
 from dlio_bench.reports import checkpoint_html, checkpoint_text, judge, result_file
 from dlio_bench.reports.checkpoint_types import SCHEMA, Document
@@ -49,28 +47,6 @@ from dlio_bench.wrapping import wrapped
 FOLDER = "dlio-bench-checkpoint-"
 CHECKPOINTS = 2  # of a trial, by default
 VIRTUAL_NODES = "VIRTUAL NODES"
-# of options; twice the ranks of the largest machines, and far beyond any use: what is above is a slip of the fingers
-MOST = {"nodes": 1 << 14, "ranks_per_node": 1 << 10, "shards": 1 << 16, "checkpoints": 1000, "trials": 1000}
-
-
-class Options(Struct, frozen=True):
-    """The options of `dlio-bench checkpoint`. None: chosen here."""
-
-    model: str
-    fraction: float
-    layout: str
-    shards: int | None
-    checkpoints: int | None
-    fsync: bool
-    nodes: int
-    ranks_per_node: int | None
-    folder: Path
-    launcher: str | None
-    trials: int
-    seed: int | None
-    out: Path | None
-    dry_run: bool
-    json: bool
 
 
 def checkpoint(options: Options) -> int:
@@ -135,32 +111,14 @@ def _stopped(error: BenchError | KeyboardInterrupt, kept: str) -> BenchError:
 
 def _require(options: Options) -> None:
     """UsageError for what is out of range, not there or does not fit together."""
-    if options.layout not in LAYOUTS:
-        raise unknown("--layout", options.layout, LAYOUTS)
-    if not 0 < options.fraction <= 1:
-        raise UsageError(f"--fraction {options.fraction:.6g}: write a share above 0 % and up to 100 %, such as 1%.")
     if not options.folder.is_dir():
         what = "is not a folder" if options.folder.exists() else "does not exist"
         raise UsageError(f"--folder {options.folder} {what}. Name a folder on the storage to be measured.")
-    for name, most in MOST.items():
-        value = getattr(options, name)
-        if value is not None and value > most:
-            raise UsageError(f"--{name.replace('_', '-')} {value} is too large: it may be at most {most}.")
-    if options.nodes * (options.ranks_per_node or 1) > MOST["shards"]:
+    if options.nodes * (options.ranks_per_node or 1) > MOST_SHARDS:
         raise UsageError(
-            f"--nodes {options.nodes} and --ranks-per-node {options.ranks_per_node}: together at most {MOST['shards']} "
+            f"--nodes {options.nodes} and --ranks-per-node {options.ranks_per_node}: together at most {MOST_SHARDS} "
             "ranks write checkpoints."
         )
-    require_at_least(
-        1,
-        nodes=options.nodes,
-        ranks_per_node=options.ranks_per_node,
-        shards=options.shards,
-        checkpoints=options.checkpoints,
-        trials=options.trials,
-    )
-    if options.seed is not None and not 0 <= options.seed < SEED_LIMIT:
-        raise UsageError(f"--seed {options.seed}: write a number from 0 to {SEED_LIMIT - 1}.")
 
 
 def job_of(options: Options) -> Job:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dlio_bench.benchmarks.published_models.models import MODELS, SUBSET
 from dlio_bench.benchmarks.registry import WORKLOADS
-from dlio_bench.harness.checkpoints.parts import LAYOUTS
+from dlio_bench.harness.checkpoints.options import LAYOUTS
 from dlio_bench.harness.plan.policies import ALIASES, POLICIES
 from dlio_bench.reports import limits
 from dlio_bench.reports.limits import Limits

@@ -10,9 +10,8 @@ from msgspec import Struct
 
 from dlio_bench.benchmarks.published_models.models import FULLY_SHARDED, CheckpointModel, Transformer
 from dlio_bench.errors import UsageError
+from dlio_bench.harness.checkpoints.options import FILE_PER_RANK, SHARDED
 from dlio_bench.reports.formatting import plural
-
-SHARDED, FILE_PER_RANK, SINGLE_FILE = LAYOUTS = ("sharded", "file-per-rank", "single-file")
 
 
 class Part(Struct, frozen=True):

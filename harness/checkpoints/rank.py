@@ -19,7 +19,7 @@ from dlio_bench.harness.cluster.entry import require_same_code, run_measuring_ra
 from dlio_bench.harness.cluster.environment import describe_host, host_name
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.storage_bench.attestation import furthest_share
-from dlio_bench.harness.storage_bench.job import COLD
+from dlio_bench.harness.storage_bench.options import COLD
 from dlio_bench.reports.typed import to_json
 
 Tell = Callable[[dict[str, Any]], None]

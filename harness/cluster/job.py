@@ -22,16 +22,23 @@ _FIRST_LOOK, _LONGEST_LOOK = 0.01, 0.5  # seconds between two looks
 
 
 class SavedJob(Struct, frozen=True):
-    """Base of the jobs, which are frozen structs of numbers, texts, tuples, dicts, and structs of these."""
+    """Base of the jobs, which are frozen structs of numbers, texts, paths, tuples, dicts, and structs of these."""
 
     def save(self, folder: Path) -> None:
         """Write the job into its work folder. EnvironmentFailure."""
-        write_whole(folder / JOB_FILE, msgspec.json.encode(self))
+        write_whole(folder / JOB_FILE, msgspec.json.encode(self, enc_hook=str))
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Read the job of a work folder: equal to the one that was saved."""
-        return msgspec.json.decode(awaited(folder / JOB_FILE), type=cls)
+        return msgspec.json.decode(awaited(folder / JOB_FILE), type=cls, dec_hook=path_of)
+
+
+def path_of(kind: type, text: object) -> Path:
+    """A path from its text, for msgspec, which knows none. ValueError for anything else."""
+    if kind is not Path or not isinstance(text, str):
+        raise ValueError(f"{text!r} is no path")
+    return Path(text)
 
 
 def awaited(path: Path) -> bytes:

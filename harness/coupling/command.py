@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from dlio_bench import __version__
@@ -21,8 +20,8 @@ from dlio_bench.harness.cluster import watch
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.environment import describe_host, timestamp, usable_cores
 from dlio_bench.harness.cluster.start import Launch, plan
-from dlio_bench.harness.coupling.arguments import SIMULATIONS
 from dlio_bench.harness.coupling.job import FILES, SST, WAYS, Job
+from dlio_bench.harness.coupling.options import Options
 from dlio_bench.harness.coupling.ways.files import MOST_RANKS
 from dlio_bench.harness.ground import defaults
 from dlio_bench.harness.ground.folders import output_folder, work_folder
@@ -31,10 +30,9 @@ from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.memory import memory
 from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.storage.pfs.emulation import mounted
-from dlio_bench.harness.storage.pfs.spec import PfsSpec, describe
+from dlio_bench.harness.storage.pfs.spec import describe
 from dlio_bench.harness.streams import adios
 from dlio_bench.harness.training.libraries import require_libraries
-from dlio_bench.refusals import require_at_least, unknown
 from dlio_bench.reports import couple as report
 from dlio_bench.reports import couple_html, couple_text, judge, result_file
 from dlio_bench.reports.environment import EmulatedPfs
@@ -52,29 +50,6 @@ OF_MEMORY = 0.5  # of what is available
 FOLDER = "dlio-bench-couple-"
 VIRTUAL_NODES, SHARED_CORES, FEW_TRIALS = "VIRTUAL NODES", "SHARED CORES", "FEW TRIALS"
 FOREVER = 1e6  # seconds, for --timeout 0
-
-
-class Options(Struct, frozen=True):
-    """The options of `dlio-bench couple`. None: chosen here."""
-
-    simulation: str
-    through: tuple[str, ...]
-    size: int | None
-    steps: int | None
-    plotgap: int | None
-    producers: int
-    consumers: int
-    train_steps_per_output: int
-    kernel: str
-    queue: int
-    emulate_pfs: PfsSpec | None
-    exchange_dir: Path | None
-    trials: int | None
-    seed: int
-    tiny: bool
-    out: Path | None
-    dry_run: bool
-    json: bool
 
 
 def couple(options: Options) -> int:
@@ -107,7 +82,6 @@ def _settings(options: Options) -> Settings:
         steps=options.steps or (TINY_STEPS if tiny else STEPS),
         plotgap=options.plotgap or (TINY_PLOTGAP if tiny else PUBLISHED.plotgap),
     )
-    require_at_least(1, size=options.size, steps=options.steps, plotgap=options.plotgap)
     if not SMALLEST <= settings.size <= LARGEST:
         raise UsageError(
             f"--size {settings.size}: the space needs {SMALLEST} cells along an edge for the initial cube, and has "
@@ -144,14 +118,6 @@ def _job(options: Options, settings: Settings) -> Job:
 
 def _require(options: Options, job: Job) -> None:
     """UsageError for what is out of range or does not fit together, EnvironmentFailure for what is missing."""
-    if options.simulation not in SIMULATIONS:
-        raise unknown("simulation", options.simulation, SIMULATIONS)
-    if options.kernel not in kernels.KERNELS:
-        raise unknown("--kernel", options.kernel, kernels.KERNELS)
-    require_at_least(
-        1, producers=job.producers, consumers=job.consumers, train_steps_per_output=job.train_steps, trials=job.trials
-    )
-    require_at_least(0, queue=job.queue, seed=job.seed)
     most = min(job.settings.size, MOST_RANKS)
     if job.producers > most:
         raise UsageError(
@@ -159,8 +125,6 @@ def _require(options: Options, job: Job) -> None:
         )
     if job.consumers > MOST_CONSUMERS:
         raise UsageError(f"--consumers {job.consumers}: ask for 1 to {MOST_CONSUMERS} twins.")
-    if job.seed >= 1 << 31:
-        raise UsageError(f"--seed {job.seed} is too large: it must be below {1 << 31}.")
     if options.exchange_dir is not None and not options.exchange_dir.is_dir():
         raise UsageError(f"--exchange-dir {options.exchange_dir} is not a folder. Name one that is there.")
     needed = (job.consumers * job.settings.outputs + 8) * job.settings.output_bytes

@@ -33,17 +33,6 @@ class SplitSize(Struct, frozen=True):
     payload_bytes: int
 
 
-def fraction(text: str) -> float:
-    """'1%' -> 0.01, '0.5' -> 0.5. UsageError outside (0, 1]."""
-    try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 1:
-        raise UsageError(f"--fraction '{text}' is not a share. Write one above 0 and up to 1, such as 1% or 0.01.")
-    return value
-
-
 def counts(layout: Layout, amount: Amount) -> dict[str, int]:
     """Files of each split: by the application's own rule where it has one, else in the published proportion and at
     least one of each. UsageError for less, or for more than MOST_FILES.

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from dlio_bench.benchmarks import registry
@@ -22,36 +21,18 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.generation import uploads
-from dlio_bench.harness.generation.amount import Amount, SplitSize, counts
+from dlio_bench.harness.generation.amount import SplitSize, counts
 from dlio_bench.harness.generation.job import Job
+from dlio_bench.harness.generation.options import GenerateOptions
 from dlio_bench.harness.generation.ranks import by_ranks, meeting_folder, plan_ranks
 from dlio_bench.harness.ground.arguments import allocated_scale
 from dlio_bench.harness.ground.folders import cache_folder
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.interruptible import interruptible
-from dlio_bench.refusals import require_at_least
 from dlio_bench.units import format_bytes, format_percent, format_seconds
 
 
-class Options(Struct, frozen=True):
-    """The options of `dlio-bench generate`. None: chosen here. `nodes`, `ranks_per_node` and `launcher` mean ranks."""
-
-    workload: str
-    out: Path
-    amount: Amount
-    variant: str | None
-    fill: str
-    seed: int
-    tiny: bool
-    raw: bool
-    json: bool
-    workers: int | None
-    nodes: int | None
-    ranks_per_node: int | None
-    launcher: str | None
-
-
-def generate(options: Options) -> int:
+def generate(options: GenerateOptions) -> int:
     """The whole command: 0 when the dataset is there. Raises BenchError."""
     layout = find_layout(registry.find(options.workload), options.variant, tiny=options.tiny, fill=options.fill)
     files = counts(layout, options.amount)
@@ -95,9 +76,8 @@ def _uploaded(dataset: Dataset, url: str, progress: Progress) -> dict[str, Any]:
     return {"folder": url, "upload_seconds": seconds}
 
 
-def _writer(options: Options, layout: Layout, files: dict[str, int]) -> tuple[Writer, str | None]:
+def _writer(options: GenerateOptions, layout: Layout, files: dict[str, int]) -> tuple[Writer, str | None]:
     """Who writes, and the name of the launcher where it is ranks."""
-    require_at_least(1, workers=options.workers)
     asked = {options.nodes, options.ranks_per_node, options.launcher} != {None}
     if not asked and (options.workers is not None or (allocation.nodes() or 1) == 1):
         return partial(local, options.workers), None
@@ -130,7 +110,7 @@ def _writer(options: Options, layout: Layout, files: dict[str, int]) -> tuple[Wr
     return partial(by_ranks, start, meeting, job), start.launcher
 
 
-def _scale(options: Options) -> tuple[int, int]:
+def _scale(options: GenerateOptions) -> tuple[int, int]:
     """Nodes, and ranks on each. An allocation of nodes without tasks gets as many ranks as a node has workers."""
     nodes, per_node = options.nodes is not None, options.ranks_per_node is not None
     scale = allocated_scale(nodes=nodes, ranks_per_node=per_node, workers=usual_workers())

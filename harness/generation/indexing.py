@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from dlio_bench.benchmarks import registry
@@ -20,6 +19,7 @@ from dlio_bench.datagen.workers import ALONE, usual_workers, worker_pool
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.generation import uploads
 from dlio_bench.harness.generation.command import splits
+from dlio_bench.harness.generation.options import IndexOptions
 from dlio_bench.harness.generation.sorting import sort
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.interruptible import interruptible
@@ -28,19 +28,7 @@ from dlio_bench.units import format_bytes
 SHOWN = 20  # refused files in the text; the JSON has all
 
 
-class Options(Struct, frozen=True):
-    """The options of `dlio-bench index`."""
-
-    folder: Path
-    workload: str
-    variant: str | None
-    tiny: bool
-    json: bool
-    split: str | None = None  # of files whose folders and names tell none
-    skip_bad: bool = False  # leave out what cannot be served
-
-
-def index_data(options: Options) -> int:
+def index_data(options: IndexOptions) -> int:
     """The whole command: 0 when there is a manifest, 5 with the reasons when a file cannot be served."""
     url = objects.url_of(options.folder)
     if url is None:
@@ -51,7 +39,7 @@ def index_data(options: Options) -> int:
         return _index(replace(options, folder=folder), url)
 
 
-def _index(options: Options, url: str | None) -> int:
+def _index(options: IndexOptions, url: str | None) -> int:
     """The same for a folder: of objects' copies, if they are of the store `url`, which gets the tables then."""
     published = find_layout(registry.find(options.workload), options.variant, tiny=options.tiny, fill=RANDOM)
     layout = published

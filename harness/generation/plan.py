@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import asdict
 
 from dlio_bench.benchmarks import registry
@@ -11,25 +10,13 @@ from dlio_bench.benchmarks.layouts import find_layout
 from dlio_bench.datagen.layout import RANDOM, Layout
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.generation.amount import enough, sizes
-from dlio_bench.refusals import require_at_least
+from dlio_bench.harness.generation.options import PlanDataOptions
 from dlio_bench.units import format_bytes, format_seconds
 
 TIMES_MEMORY = 5  # MLPerf Storage benchmark rules: the dataset is at least five times the hosts' memory
 
 
-class Options(Struct, frozen=True):
-    """The options of `dlio-bench plan-data`; `full` leaves nodes and memory out of the size."""
-
-    workload: str
-    variant: str | None
-    nodes: int
-    memory_per_node: int | None  # bytes
-    rate: int | None  # bytes a second
-    full: bool
-    json: bool
-
-
-def plan_data(options: Options) -> int:
+def plan_data(options: PlanDataOptions) -> int:
     """The whole command. UsageError."""
     layout = find_layout(registry.find(options.workload), options.variant, tiny=False, fill=RANDOM)
     document = facts(layout, options)
@@ -37,9 +24,8 @@ def plan_data(options: Options) -> int:
     return 0
 
 
-def facts(layout: Layout, options: Options) -> dict[str, Any]:
+def facts(layout: Layout, options: PlanDataOptions) -> dict[str, Any]:
     """The plan as JSON: sizes in bytes, times in seconds. UsageError for counts out of range."""
-    require_at_least(1, nodes=options.nodes, memory_per_node=options.memory_per_node, rate=options.rate)
     if options.memory_per_node is None and not options.full:
         raise UsageError(
             "Say how much memory a node has with --memory-per-node, or ask for the published size: --full."

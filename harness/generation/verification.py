@@ -6,8 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-
 from dlio_bench.benchmarks.layouts import layout_of
 from dlio_bench.datagen import objects
 from dlio_bench.datagen.dataset import Dataset, open_dataset
@@ -16,31 +14,21 @@ from dlio_bench.datagen.verify import Remake, auxiliary_damage, chosen, damage, 
 from dlio_bench.datagen.workers import ALONE, usual_workers, worker_pool
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.generation import uploads
+from dlio_bench.harness.generation.options import VerifyOptions
 from dlio_bench.harness.ground.folders import cache_folder
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.storage.mirror import mirrored
 from dlio_bench.interruptible import interruptible
-from dlio_bench.refusals import require_at_least
 from dlio_bench.units import format_bytes
 
 SHOWN = 20  # bad files in the text; the JSON has all
 
 
-class Options(Struct, frozen=True):
-    """The options of `dlio-bench verify`."""
-
-    folder: Path
-    sample_fraction: float
-    workers: int | None
-    json: bool
-
-
-def verify(options: Options) -> int:
+def verify(options: VerifyOptions) -> int:
     """The whole command: 0 when every byte is as written, 5 with the list of bad files when not."""
     if not 0 <= options.sample_fraction <= 1:
         raise UsageError(f"--sample-fraction {options.sample_fraction} is not a share. Write one from 0 to 1.")
-    require_at_least(1, workers=options.workers)
     url = objects.url_of(options.folder)
     dataset = open_dataset(options.folder if url is None else mirrored(url, cache_folder()))
     layout = layout_of(dataset)

@@ -4,10 +4,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from msgspec import Struct
 
+from dlio_bench.harness.ground import options as opt
 from dlio_bench.harness.ground.folders import require_file
 
 if TYPE_CHECKING:
@@ -15,10 +16,23 @@ if TYPE_CHECKING:
     from dlio_bench.reports.types import Result
 
 ACCEPTANCE = "acceptance"
+Junit: TypeAlias = Annotated[
+    Path | None,
+    opt.file("also write JUnit XML: a case for each result with its limits; without limits, one for each check"),
+]
+Markdown: TypeAlias = Annotated[Path | None, opt.file("also write Markdown, for the summary of a CI job")]
+Require: TypeAlias = Annotated[
+    str | None,
+    opt.choice(
+        "CLASS",
+        "acceptance: end with status 1 if the class is not ACCEPTANCE, as of EXPLORE with every limit held",
+        (ACCEPTANCE,),
+    ),
+]
 
 
 class Outcome(Struct, frozen=True):
-    """The options of `add_outcome`."""
+    """The options of these types."""
 
     junit: Path | None = None
     markdown: Path | None = None
@@ -57,23 +71,11 @@ class Outcome(Struct, frozen=True):
 
 def add_outcome(options: argparse._ActionsContainer) -> None:
     """`--junit`, `--markdown` and `--require`."""
-    options.add_argument(
-        "--junit",
-        type=Path,
-        metavar="FILE",
-        help="also write JUnit XML: a case for each result with its limits; without limits, one for each check",
-    )
-    options.add_argument(
-        "--markdown", type=Path, metavar="FILE", help="also write Markdown, for the summary of a CI job"
-    )
+    opt.add_field(options, "junit", Junit, None)
+    opt.add_field(options, "markdown", Markdown, None)
     add_require(options)
 
 
 def add_require(options: argparse._ActionsContainer) -> None:
     """`--require`."""
-    options.add_argument(
-        "--require",
-        choices=(ACCEPTANCE,),
-        metavar="CLASS",
-        help="acceptance: end with status 1 if the class is not ACCEPTANCE, as of EXPLORE with every limit held",
-    )
+    opt.add_field(options, "require", Require, None)

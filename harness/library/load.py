@@ -18,6 +18,7 @@ from dlio_bench.harness.cluster import interfaces
 from dlio_bench.harness.cluster.comm import Comm, together
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.ground.defaults import MOST_THREADS
+from dlio_bench.harness.ground.options import BUFFERED, DIRECT, IO_MODES
 from dlio_bench.harness.library import ranks, sizes
 from dlio_bench.harness.library.arrays import VARYING
 from dlio_bench.harness.library.asked import require_kinds, seeded, whole
@@ -30,7 +31,7 @@ from dlio_bench.harness.readers.registry import RankContext, Resources, opened, 
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Reader
 from dlio_bench.harness.readers.threads import reading_threads
-from dlio_bench.harness.storage.direct import BUFFERED, DIRECT, IO_MODES, Alignment, alignment_of
+from dlio_bench.harness.storage.direct import Alignment, alignment_of
 from dlio_bench.refusals import require_at_least, unknown
 
 RAISE, SKIP = "raise", "skip"

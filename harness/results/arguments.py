@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from dlio_bench.harness.ground.arguments import Commands
+from dlio_bench.harness.ground.options import Commands
 
 
 def add_show(commands: Commands) -> None:

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.ground.arguments import Commands
+from dlio_bench.harness.ground.options import Commands
 
 EXAMPLES = """\
 examples:

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from dlio_bench.harness.ground.arguments import Commands
+from dlio_bench.harness.ground.options import Commands
 from dlio_bench.harness.ground.outcome import Outcome, add_outcome
 from dlio_bench.harness.results.arguments import add_results
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.ground.arguments import Commands
 from dlio_bench.harness.ground.folders import require_file
+from dlio_bench.harness.ground.options import Commands
 from dlio_bench.harness.results.arguments import add_results
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError
 from dlio_bench.harness.cluster.start import Launch, require_hosts
 from dlio_bench.harness.ground.folders import output_folder
+from dlio_bench.harness.ground.options import DIRECT
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.live.journal import Journal, recorded
 from dlio_bench.harness.live.status import DONE
@@ -37,7 +38,7 @@ from dlio_bench.harness.run.resuming import Finished
 from dlio_bench.harness.run.told.building import Setting
 from dlio_bench.harness.run.told.dry import describe
 from dlio_bench.harness.run.told.foresight import expected_seconds, least_seconds
-from dlio_bench.harness.storage.direct import DIRECT, alignment_of
+from dlio_bench.harness.storage.direct import alignment_of
 from dlio_bench.reports import html, judge, judgement_text, repetition, result, storage, text, timeline
 from dlio_bench.reports.judgement import Judgement
 from dlio_bench.reports.limits import Limits
@@ -229,9 +230,9 @@ def _print_plans(
 ) -> None:
     if request.options.json:
         seconds = [{"seconds": expected_seconds(request, source, job)} for job in planned]
-        asked, started = map(msgspec.to_builtins, (planned, launches))
+        asked, started = (msgspec.to_builtins(each, enc_hook=str) for each in (planned, launches))
         plans = zip(asked, started, seconds, strict=True)
-        print(json.dumps([job | launch | foreseen for job, launch, foreseen in plans]))
+        print(json.dumps([job.pop("options") | job | launch | foreseen for job, launch, foreseen in plans]))
         return
     for job, plan in zip(planned, launches, strict=True):
         print(describe(request, source, size, job, plan.argv))

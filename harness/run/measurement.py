@@ -86,7 +86,7 @@ def measure(
             retries = launch(start.argv, env, work, heard, log=folder / LOG, one_host=start.one_host)
     except (BenchError, KeyboardInterrupt) as error:
         finished = tuple(reader for reader in job.readers if (work / f"{reader}.json").exists())
-        if began and SPANS in job.trace and place is not None:
+        if began and SPANS in job.options.trace and place is not None:
             _rescue(job, [reader for reader in job.readers if reader not in finished], setting, work, place)
         if not finished:
             raise
@@ -98,9 +98,9 @@ def measure(
     for reader in finished:
         reader_measured, steps = _left(work, reader, damage)
         yield build(reader, measured.job, setting, measured, launched, reader_measured, steps), steps
-        if SPANS in job.trace and place is not None:
+        if SPANS in job.options.trace and place is not None:
             (work / f"{reader}-{SPANS_NAME}").replace(place(reader, job) / SPANS_NAME)
-            for name in map(xplane_name, range(job.ranks) if XPLANE in job.trace else ()):
+            for name in map(xplane_name, range(job.ranks) if XPLANE in job.options.trace else ()):
                 with suppress(FileNotFoundError):  # a reader that has nothing of TensorFlow's
                     (work / f"{reader}-{name}").replace(place(reader, job) / name)
     if failure is not None:

@@ -11,15 +11,14 @@ from dlio_bench.datagen import objects
 from dlio_bench.datagen.manifest import NAME, file_sha256
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.ground.folders import cache_folder
-from dlio_bench.harness.run.asked.job import COLD
-from dlio_bench.harness.run.asked.options import Options
+from dlio_bench.harness.run.asked.options import COLD, Options
 from dlio_bench.harness.run.asked.repeating import BY_NODES, restored
 from dlio_bench.harness.run.asked.request import look_up
 from dlio_bench.harness.storage.mirror import mirrored
 from dlio_bench.reports.collection import load_all
 from dlio_bench.reports.formatting import listed
-from dlio_bench.reports.marks import ALTERED, INTERRUPTED
-from dlio_bench.reports.types import FIRST_EPOCH_COLD, Result
+from dlio_bench.reports.marks import ALTERED, FIRST_EPOCH_COLD, INTERRUPTED
+from dlio_bench.reports.types import Result
 
 MAY_DIFFER = (
     "out", "json", "dry_run", "data", "cache_dir", "local_tier", "storage", "launcher", "limits", "junit", "markdown",

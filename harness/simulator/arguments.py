@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.ground.arguments import Commands, tier_sizes
+from dlio_bench.harness.ground.options import Commands, parse_tiers
 from dlio_bench.harness.simulator import axes
 
 # harness.cluster.system.SHIPPED, which imports NumPy
@@ -50,7 +50,7 @@ def add_simulate(commands: Commands) -> None:
     )
     machine.add_argument(
         "--tiers",
-        type=tier_sizes,
+        type=parse_tiers,
         default={},
         metavar="NAME=SIZE[,...]",
         help="replace tier sizes, for example ram=10GB,disk=40GB",

@@ -25,7 +25,7 @@ from dlio_bench.errors import DataError, EnvironmentFailure, UsageError, remedy
 from dlio_bench.harness.machine import mounts
 
 COLD_SAYS = "cold (O_DIRECT)"  # a cache that reads pass need not be dropped
-BUFFERED, DIRECT = IO_MODES = ("buffered", "direct")
+
 MOST_BYTES = 4 << 20  # of a read, and so of the memory that a thread keeps for bytes that have to be moved
 # linux/stat.h, struct statx: the fields that STATX_DIOALIGN fills in (Linux 6.1)
 _AT_FDCWD, _STATX_DIOALIGN, _STATX_BYTES = -100, 0x2000, 256

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dlio_bench.harness.storage.cache import LEAST_WARM, MOST_RESIDENT, Residency
-from dlio_bench.harness.storage_bench.job import COLD
+from dlio_bench.harness.storage_bench.options import COLD
 from dlio_bench.units import format_percent
 
 PAST = "reads pass the page cache (O_DIRECT)"

@@ -24,21 +24,22 @@ from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.ground.folders import cache_folder, require_file, work_folder
 from dlio_bench.harness.ground.launching import launched
+from dlio_bench.harness.ground.options import DIRECT
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.memory import memory
 from dlio_bench.harness.machine.mounts import described_mount
 from dlio_bench.harness.machine.temp_folders import temp_folder
-from dlio_bench.harness.storage.direct import DIRECT, IO_MODES, alignment_of, require_folder
+from dlio_bench.harness.storage.direct import alignment_of, require_folder
 from dlio_bench.harness.storage.mirror import mirrored
 from dlio_bench.harness.storage.object_reads import require_ranges
 from dlio_bench.harness.storage_bench import in_objects, sizing
 from dlio_bench.harness.storage_bench.attestation import attestation
 from dlio_bench.harness.storage_bench.folder import EMPTY, claimed, write_files
-from dlio_bench.harness.storage_bench.job import CACHE_MODES, COLD, Job, save
+from dlio_bench.harness.storage_bench.job import Job, save
+from dlio_bench.harness.storage_bench.options import COLD, Options
 from dlio_bench.harness.storage_bench.plan import Files, samples_in
 from dlio_bench.harness.storage_bench.rank import measure
 from dlio_bench.harness.storage_bench.reading import REQUEST
-from dlio_bench.refusals import require_at_least, unknown
 from dlio_bench.reports import storage as report
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.formatting import plural
@@ -47,25 +48,6 @@ from dlio_bench.units import format_bytes
 
 DEFAULT_WORKLOAD = "cdb"
 DEFAULT_RANKS = (1, 2)
-
-
-class Options(Struct, frozen=True):
-    """The options of `dlio-bench storage`. None: chosen here."""
-
-    folder: Path | None
-    workload: str | None
-    sample_size: int | None
-    data: Path | None
-    size: int | None
-    threads: tuple[int, ...]
-    ranks: tuple[int, ...] | None
-    nodes: int | None
-    launcher: str | None
-    trials: int
-    cache: str
-    json: bool
-    out: Path | None
-    io: str = "buffered"
 
 
 class Scale(Struct, frozen=True):
@@ -122,13 +104,8 @@ def _require(options: Options) -> None:
     given = [flag for flag, value in sources.items() if value is not None]
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)} each say what is read. Give one of them.")
-    if options.cache not in CACHE_MODES:
-        raise unknown("--cache", options.cache, CACHE_MODES)
-    if options.io not in IO_MODES:
-        raise unknown("--io", options.io, IO_MODES)
     if options.io == DIRECT and options.folder is not None and not stored:
         require_folder(options.folder)
-    require_at_least(1, trials=options.trials, size=options.size, nodes=options.nodes)
     if options.out is not None:
         require_file(options.out)
 

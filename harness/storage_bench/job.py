@@ -10,8 +10,6 @@ from dlio_bench.harness.cluster.job import SavedJob
 from dlio_bench.harness.storage_bench.plan import Files
 
 FILES_FILE, SAMPLES_FILE = "files.json", "samples.npy"
-COLD, WARM = "cold", "warm"
-CACHE_MODES = (COLD, WARM)
 
 
 class Job(SavedJob, frozen=True):

@@ -8,13 +8,15 @@ from dlio_bench.datagen import objects
 from dlio_bench.harness.cluster.comm import Comm, together
 from dlio_bench.harness.cluster.entry import require_same_code, run_measuring_rank, say
 from dlio_bench.harness.cluster.environment import host_name
+from dlio_bench.harness.ground.options import DIRECT
 from dlio_bench.harness.machine.mounts import cache_beyond
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.storage.counters import device_bytes
-from dlio_bench.harness.storage.direct import DIRECT, Alignment, require
+from dlio_bench.harness.storage.direct import Alignment, require
 from dlio_bench.harness.storage_bench import in_objects, metadata, reading
 from dlio_bench.harness.storage_bench.attestation import furthest_share
-from dlio_bench.harness.storage_bench.job import COLD, Job, load
+from dlio_bench.harness.storage_bench.job import Job, load
+from dlio_bench.harness.storage_bench.options import COLD
 from dlio_bench.harness.storage_bench.plan import PATTERNS, RANGE, SEQUENTIAL, Files, share
 
 Tell = Callable[[dict[str, Any]], None]

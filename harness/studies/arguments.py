@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.ground.arguments import Commands
+from dlio_bench.harness.ground.options import Commands
 
 LIST = "list"
 SIZES = ("smoke", "laptop", "site")

@@ -12,11 +12,12 @@ import msgspec
 
 from dlio_bench import documents
 from dlio_bench.errors import EnvironmentFailure, UsageError, remedy
-from dlio_bench.harness.coupling.arguments import add_couple
-from dlio_bench.harness.generation.arguments import add_generate
-from dlio_bench.harness.ground.arguments import Commands, add_hosts
+from dlio_bench.harness.coupling.options import COUPLE
+from dlio_bench.harness.generation.options import GENERATE
+from dlio_bench.harness.ground.arguments import add_hosts
+from dlio_bench.harness.ground.options import Commands
 from dlio_bench.harness.parser import Parser
-from dlio_bench.harness.run.arguments import add_run
+from dlio_bench.harness.run.options import RUN
 from dlio_bench.harness.simulator.arguments import add_simulate
 from dlio_bench.harness.studies.work import parts
 from dlio_bench.refusals import did_you_mean, one_of, unknown
@@ -169,8 +170,9 @@ def _refused(study: Study) -> Iterator[str]:
 def _commands() -> Commands:
     """The commands that a study may start, with their options."""
     commands = cast("Commands", Parser(prog="dlio-bench").add_subparsers())
-    for add in (add_run, add_generate, add_simulate, add_couple):
-        add(commands)
+    for command in (RUN, GENERATE, COUPLE):
+        command.add(commands)
+    add_simulate(commands)
     for name in ("run", "generate", "couple"):
         add_hosts(commands.choices[name])
         for option in ("--timeout", "--walltime"):

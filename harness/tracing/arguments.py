@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dlio_bench.harness.ground.arguments import Commands
+from dlio_bench.harness.ground.options import Commands
 from dlio_bench.harness.tracing import span_files
 
 EXAMPLES = """\

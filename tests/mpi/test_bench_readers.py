@@ -130,7 +130,7 @@ def test_a_library_that_is_missing_is_told_in_its_row(tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
-    [(("--ranks", "0"), "--ranks 0 is too small"), (("nothing",), "There is no workload 'nothing'")],
+    [(("--ranks", "0"), "--ranks: '0' cannot be used"), (("nothing",), "There is no workload 'nothing'")],
 )
 def test_what_cannot_be_is_refused(arguments: tuple[str, ...], says: str, refused: Callable[..., str]) -> None:
     assert says in refused("bench-readers", *arguments)

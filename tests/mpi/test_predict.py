@@ -124,12 +124,12 @@ def test_without_a_description_the_machine_is_measured_first(
     ("words", "says"),
     [
         (("--pfs", "nowhere"), "--pfs nowhere does not exist"),
-        (("--pfs", ".", "--nodes", "0"), "--nodes 0 is too small"),
+        (("--pfs", ".", "--nodes", "0"), "--nodes: '0'"),
         (("--pfs", ".", "--size", "1MB"), "Ask for more with --size"),
         (("--pfs", ".", "--workload", "hepcnnb", "--local", "nowhere"), "--local nowhere does not exist"),
         (("--pfs", ".", "--out", "."), "is a folder"),
-        (("--pfs", ".", "--threads", "0"), "--threads '0'"),
-        (("--pfs", ".", "--sample-bytes", "0"), "--sample-bytes '0'"),
+        (("--pfs", ".", "--threads", "0"), "--threads: '0'"),
+        (("--pfs", ".", "--sample-bytes", "0"), "--sample-bytes: '0'"),
     ],
 )
 def test_what_cannot_be_calibrated(

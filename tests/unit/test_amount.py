@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.layout import RANDOM, TEST, TRAIN, VALIDATION, Layout, Split
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.generation.amount import Amount, counts, fraction, sizes, stored_bytes
-from dlio_bench.harness.generation.plan import Options, facts, render
+from dlio_bench.harness.generation.amount import Amount, counts, sizes, stored_bytes
+from dlio_bench.harness.generation.options import PlanDataOptions
+from dlio_bench.harness.generation.plan import facts, render
 
 HEP = WORKLOADS["hepcnnb"].variants["224"](False, RANDOM)
 LAYOUTS = [
@@ -86,17 +87,6 @@ def test_what_cannot_be_says_what_can(amount: Amount, says: str) -> None:
         counts(HEP, amount)
 
 
-@pytest.mark.parametrize(("text", "value"), [("1%", 0.01), ("100%", 1.0), ("0.25", 0.25), ("0.5%", 0.005)])
-def test_shares_in_both_spellings(text: str, value: float) -> None:
-    assert fraction(text) == pytest.approx(value)
-
-
-@pytest.mark.parametrize("text", ["0", "0%", "101%", "1.5", "-1%", "half", "nan", ""])
-def test_shares_that_are_none(text: str) -> None:
-    with pytest.raises(UsageError, match="--fraction"):
-        fraction(text)
-
-
 @pytest.mark.parametrize(
     ("workload", "variant", "splits", "published"),
     [
@@ -110,7 +100,7 @@ def test_full_sizes_are_the_published_ones(
     workload: str, variant: str, splits: tuple[str, ...], published: float
 ) -> None:
     layout = WORKLOADS[workload].variants[variant](False, RANDOM)
-    found = facts(layout, Options(workload, variant, 1, None, 2_000_000_000, True, True))
+    found = facts(layout, PlanDataOptions(workload=workload, variant=variant, rate=2_000_000_000, full=True))
     stored = sum(size["stored_bytes"] for size in found["splits"] if size["name"] in splits)
     assert stored == pytest.approx(published, rel=0.005)
     payload = sum(size["payload_bytes"] for size in found["splits"])
@@ -136,7 +126,9 @@ def test_the_names_of_a_split_are_as_many_as_its_size_says(layout: Layout) -> No
 
 
 def test_a_cold_run_needs_five_times_the_memory_in_training_data() -> None:
-    found = facts(HEP, Options("hepcnnb", None, 4, 2_000_000_000, None, False, True))
+    found = facts(
+        HEP, PlanDataOptions(workload="hepcnnb", nodes=4, memory_per_node=2_000_000_000, full=False, json=True)
+    )
     assert found["needed_bytes"] == 40_000_000_000
     train = found["splits"][0]
     assert train["stored_bytes"] - 426_926_240 < found["needed_bytes"] <= train["stored_bytes"]
@@ -147,13 +139,13 @@ def test_a_cold_run_needs_five_times_the_memory_in_training_data() -> None:
 
 def test_a_published_dataset_that_is_too_small_is_repeated() -> None:
     """What `plan-data` says can be made, with the command that it names."""
-    found = facts(HEP, Options("hepcnnb", None, 1000, 2**37, None, False, True))
+    found = facts(HEP, PlanDataOptions(workload="hepcnnb", nodes=1000, memory_per_node=2**37, full=False, json=True))
     assert not found["full"]
     assert found["large_enough"]
     assert "1.57e+03 x the published size" in render(found)
     assert f"generate hepcnnb --fill random --files {found['files']} --out DIR" in render(found)
     assert counts(HEP, Amount(files=found["files"])) == {size["name"]: size["files"] for size in found["splits"]}
-    full = facts(HEP, Options("hepcnnb", None, 1000, 2**37, None, True, True))
+    full = facts(HEP, PlanDataOptions(workload="hepcnnb", nodes=1000, memory_per_node=2**37, full=True, json=True))
     assert full["large_enough"] is False
     assert "smaller than that" in render(full)
     assert "--full --out DIR" in render(full)
@@ -168,7 +160,6 @@ def test_beyond_the_published_size_no_name_comes_twice(layout: Layout) -> None:
     assert [spec.first for spec in specs] == [0, *itertools.accumulate(spec.samples for spec in specs[:-1])]
 
 
-@pytest.mark.parametrize(("nodes", "memory"), [(1, None), (0, 10), (1, 0)])
-def test_a_plan_needs_nodes_and_memory(nodes: int, memory: int | None) -> None:
-    with pytest.raises(UsageError):
-        facts(HEP, Options("hepcnnb", None, nodes, memory, None, False, False))
+def test_a_plan_needs_the_memory_of_a_node() -> None:
+    with pytest.raises(UsageError, match="--memory-per-node"):
+        facts(HEP, PlanDataOptions(workload="hepcnnb"))

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dlio_bench.harness.capacity.arguments import share
 from dlio_bench.harness.capacity.search import Scale, largest, scales
 from dlio_bench.harness.cli import main
 from dlio_bench.reports import capacity as document
@@ -114,16 +113,16 @@ def test_a_storage_that_feeds_nobody_is_told_so() -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--au", "0"], "'0' is not a share. Write a percentage, such as 90%."),
-        (["--au", "95"], "'95' is not a share"),
-        (["--at-least", "0"], "--at-least '0' is not a whole number from 1 on"),
+        (["--au", "0"], "--au: '0' is not a share above 0 %"),
+        (["--au", "95"], "Did you mean 95%?"),
+        (["--at-least", "0"], "--at-least: '0' cannot be used. Write a whole number from 1 on"),
         (["--at-least", "9", "--ranks-per-node", "8"], "only up to 8 accelerators would be tried"),
         (["--compute", "none"], "AU needs emulated compute"),
         (["--compute", "bogus"], "--compute"),
-        (["--io", "bogus"], "--io 'bogus' is not known"),
+        (["--io", "bogus"], "--io: 'bogus' is not known"),
         (["--reader", "bogus"], "There is no reader 'bogus'"),
         (["--launcher", "bogus"], "There is no launcher 'bogus'"),
-        (["--threads", "0"], "--threads '0' is not"),
+        (["--threads", "0"], "--threads: '0' cannot be used"),
         (["--staging", "big"], "'big' is not a size"),
     ],
 )
@@ -146,7 +145,3 @@ def test_ranks_that_somebody_else_started_are_no_offer_and_one_of_them_says_so(
         monkeypatch.setenv("PMI_RANK", number)
         assert main(["capacity", "cdb", "--tiny", "--launcher", "none"]) == 2
         assert capsys.readouterr().err.count("which --launcher none cannot do") == lines
-
-
-def test_a_share_is_a_percentage_or_a_part_of_one() -> None:
-    assert share("90%") == share("0.9") == share(" 90 % ") == 0.9

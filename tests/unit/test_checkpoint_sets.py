@@ -19,7 +19,8 @@ from dlio_bench.errors import DataError
 from dlio_bench.harness.checkpoints import sets, transfer
 from dlio_bench.harness.checkpoints.content import CHUNK, Content, chunks, empty, key
 from dlio_bench.harness.checkpoints.job import Job
-from dlio_bench.harness.checkpoints.parts import LAYOUTS, Part, sizes
+from dlio_bench.harness.checkpoints.options import LAYOUTS
+from dlio_bench.harness.checkpoints.parts import Part, sizes
 from dlio_bench.harness.checkpoints.rank import measure, since_start
 from dlio_bench.harness.checkpoints.sets import Syncs
 from dlio_bench.harness.checkpoints.transfer import Hands, placed

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.run.asked.job import Job
+from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.measured.documents import Verified
 from dlio_bench.harness.run.told.checks import Count, checks
 from dlio_bench.reports.trials import Cache, Cached, Epoch, Inference, Trial
@@ -77,8 +78,10 @@ def test_emulated_compute_is_not_judged_for_the_reason_that_is_true() -> None:
 
     slow = replace(JOB, step_seconds=0.2)
     assert "not judged" not in judged(slow)
-    assert "not judged: --tiny trials are too short" in judged(replace(slow, tiny=True))
-    assert "not judged: steps of 10 µs are too short" in judged(replace(JOB, tiny=True, step_seconds=1e-5))
+    assert "not judged: --tiny trials are too short" in judged(replace(slow, options=Options("cdb", tiny=True)))
+    assert "not judged: steps of 10 µs are too short" in judged(
+        replace(JOB, options=Options("cdb", tiny=True), step_seconds=1e-5)
+    )
 
 
 HARMS: dict[str, list[Harm]] = {
@@ -168,7 +171,7 @@ def test_steps_shorter_than_a_schedulers_slice_are_not_judged() -> None:
     late: Harm = lambda t, _: update(t[1], compute_late_seconds=1.0)  # noqa: E731 - a harm like the others
     assert failed(late, replace(JOB, step_seconds=0.001)) == []
     assert failed(late, replace(JOB, step_seconds=0.0)) == []
-    assert failed(late, replace(JOB, tiny=True)) == []
+    assert failed(late, replace(JOB, options=Options("cdb", tiny=True))) == []
 
 
 def test_an_inference_is_held_against_the_dataset() -> None:
@@ -188,7 +191,7 @@ def test_an_inference_is_held_against_the_dataset() -> None:
 
 
 def test_ranks_of_one_model_must_have_read_alike() -> None:
-    job = replace(JOB, shard="job")
+    job = replace(JOB, options=Options("cdb", shard="job"))
     count = Count(32, 32, job, 33)
     assert count.samples == 32
     own = verified()

@@ -12,7 +12,8 @@ from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.datagen.layout import TRAIN, VALIDATION
 from dlio_bench.datagen.manifest import NAME
 from dlio_bench.errors import DataError
-from dlio_bench.harness.generation.indexing import Options, index_data
+from dlio_bench.harness.generation.indexing import index_data
+from dlio_bench.harness.generation.options import IndexOptions
 from tests.datasets import VARIANTS, bare, layout, made
 
 Raw = dict[str, Any]
@@ -48,7 +49,7 @@ OF_MADE: tuple[Callable[[Raw], None], ...] = (other_names, lambda raw: raw["fiel
 def test_every_change_of_a_manifest_is_found(workload: str, indexed: bool, tmp_path: Path) -> None:
     dataset = made(tmp_path / "set", workload, COUNTS)
     if indexed:
-        assert index_data(Options(bare(dataset), workload, None, True, True)) == 0
+        assert index_data(IndexOptions(bare(dataset), workload, None, True, json=True)) == 0
     path = dataset.folder / NAME
     whole = path.read_bytes()
     layout_of(open_dataset(dataset.folder))

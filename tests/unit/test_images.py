@@ -13,6 +13,7 @@ from dlio_bench.benchmarks.imagenet.decode import decode
 from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.errors import DataError
 from dlio_bench.harness.generation import indexing, verification
+from dlio_bench.harness.generation.options import IndexOptions, VerifyOptions
 
 PICTURE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (6, 8, 3), dtype=np.uint8)).resize((80, 60))
 WIDE = Image.fromarray((np.arange(60 * 80).reshape(60, 80) * 13).astype(np.uint16))
@@ -98,7 +99,7 @@ def test_index_and_verify_name_images_and_delivery_decodes_them(
     folder.mkdir(parents=True)
     for number, content in enumerate(TAKEN.values()):
         (folder / f"{number}.JPEG").write_bytes(content)
-    asked = indexing.Options(tmp_path, "imagenet", "raw", False, False)
+    asked = IndexOptions(tmp_path, "imagenet", "raw")
     assert indexing.index_data(asked) == 0
     dataset = open_dataset(tmp_path)
     made = decode(dataset)
@@ -113,10 +114,10 @@ def test_index_and_verify_name_images_and_delivery_decodes_them(
     assert all(f"bad{number}.JPEG" in told for number in range(len(REFUSED)))
     assert "--skip-bad" in told
     assert "elete" not in told
-    assert indexing.index_data(indexing.Options(tmp_path, "imagenet", "raw", False, False, skip_bad=True)) == 0
+    assert indexing.index_data(IndexOptions(tmp_path, "imagenet", "raw", skip_bad=True)) == 0
     assert "bad0.JPEG" in capsys.readouterr().out
     assert open_dataset(tmp_path).samples == len(TAKEN)
-    assert verification.verify(verification.Options(tmp_path, 0, 1, False)) == 0
+    assert verification.verify(VerifyOptions(folder=tmp_path, workers=1)) == 0
 
 
 def test_verify_names_an_image_that_was_indexed_and_cannot_be_decoded(
@@ -125,9 +126,9 @@ def test_verify_names_an_image_that_was_indexed_and_cannot_be_decoded(
     (tmp_path / "1.JPEG").write_bytes(REFUSED["text"][0])
     with monkeypatch.context() as blind:
         blind.setattr(indexing, "examine", without_looking)
-        assert indexing.index_data(indexing.Options(tmp_path, "imagenet", "raw", False, False)) == 0
+        assert indexing.index_data(IndexOptions(tmp_path, "imagenet", "raw")) == 0
     capsys.readouterr()
-    assert verification.verify(verification.Options(tmp_path, 0, 1, False)) == 5
+    assert verification.verify(VerifyOptions(folder=tmp_path, workers=1)) == 5
     told = capsys.readouterr().out
     assert "1.JPEG: sample 0 cannot be decoded" in told
 

@@ -21,7 +21,8 @@ from dlio_bench.datagen.manifest import NAME
 from dlio_bench.datagen.verify import Remake, damage, remakable
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.generation.amount import Amount, counts
-from dlio_bench.harness.generation.indexing import Options, index_data
+from dlio_bench.harness.generation.indexing import index_data
+from dlio_bench.harness.generation.options import IndexOptions
 from dlio_bench.harness.generation.sorting import sort
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import Resources, open_reader
@@ -43,7 +44,7 @@ def test_an_index_finds_what_generation_knew(workload: str, variant: str, tmp_pa
     where = {entry.name: (entry.first, entry.samples, entry.split) for entry in made.manifest.files}
     ids = np.arange(made.samples)
     extents, checksums = np.stack(made.locate(ids, names)[1:]), made.checksums(ids, names)
-    assert index_data(Options(bare(made), workload, variant, True, True)) == 0
+    assert index_data(IndexOptions(bare(made), workload, variant, True, json=True)) == 0
     found = open_dataset(tmp_path / "set")
     assert found.manifest.generator is None
     assert found.samples == made.samples
@@ -59,7 +60,7 @@ def test_an_index_finds_what_generation_knew(workload: str, variant: str, tmp_pa
 
 def test_an_index_may_be_made_again_but_never_over_a_generated_dataset(tmp_path: Path) -> None:
     made = generate(tiny("cdb", "cori"), 3, tmp_path / "set", 1)
-    asked = Options(made.folder, "cdb", None, True, True)
+    asked = IndexOptions(made.folder, "cdb", None, True, json=True)
     with pytest.raises(UsageError, match="a manifest of its own"):
         index_data(asked)
     bare(made)
@@ -91,7 +92,7 @@ def test_files_that_extents_cannot_serve_are_refused_by_name(
     victim = made.path(1)
     rewritten(victim, **how)
     bare(made)
-    assert index_data(Options(made.folder, "cdb", None, True, False)) == 5
+    assert index_data(IndexOptions(made.folder, "cdb", None, True, json=False)) == 5
     told = capsys.readouterr().out
     assert victim.name in told
     assert says in told
@@ -107,7 +108,7 @@ def test_compressed_and_chunked_files_are_served_through_hdf5(
     right = made.checksums(np.arange(6), view)
     rewritten(made.path(1), **how)
     bare(made)
-    assert index_data(Options(made.folder, "cdb", None, True, False)) == 0
+    assert index_data(IndexOptions(made.folder, "cdb", None, True, json=False)) == 0
     assert "read through HDF5" in capsys.readouterr().out
     found = open_dataset(made.folder)
     assert np.array_equal(np.sort(found.checksums(np.arange(6), view), axis=0), np.sort(right, axis=0))
@@ -135,7 +136,7 @@ def test_samples_along_the_first_axis_are_served_through_hdf5(tmp_path: Path) ->
         del file["data"]
         file.create_dataset("data", data=values, chunks=(16, *values.shape[1:]), compression="gzip")
     bare(made)
-    assert index_data(Options(made.folder, "hepcnnb", None, True, True)) == 0
+    assert index_data(IndexOptions(made.folder, "hepcnnb", None, True, json=True)) == 0
     form = SampleView(open_dataset(made.folder), WORKLOADS["hepcnnb"].view)
     plan = planned(form, [(0, [np.array([7, 63, 0])])])
     with open_reader(find("naive"), form, Resources(1, 0, largest(plan))).session(plan, Tally()) as batches:
@@ -175,7 +176,7 @@ def test_collision_events_need_only_what_their_reader_opens(
         without = ("mg", "mn", "jz", "eid") if number else ("mn",)  # what one file lacks, none has for a reader
         as_others_store(made.folder / entry.name, without=without, compressed=compressed)
     bare(made)
-    assert index_data(Options(made.folder, "hepcnnb", None, True, False)) == 0
+    assert index_data(IndexOptions(made.folder, "hepcnnb", None, True, json=False)) == 0
     told = capsys.readouterr().out
     assert "differs: without mg, mn, jz, eid, which no reader needs" in told
     assert "differs: 'label' holds <i8 instead of <i4" in told
@@ -198,7 +199,7 @@ def test_what_is_wrong_with_a_compressed_file_is_said_and_not_that_it_is_compres
     made = generate(tiny("hepcnnb", "224"), 1, tmp_path / "set", 1)
     as_others_store(made.path(0), without=["weight"], compressed=True)
     bare(made)
-    assert index_data(Options(made.folder, "hepcnnb", None, True, False)) == 5
+    assert index_data(IndexOptions(made.folder, "hepcnnb", None, True, json=False)) == 5
     told = capsys.readouterr().out
     assert "no dataset 'weight'" in told
     assert "compressed" not in told
@@ -236,7 +237,7 @@ def test_broken_files_are_refused_by_name(
     victim = made.path(1)
     harm(victim)
     bare(made)
-    assert index_data(Options(made.folder, workload, variant, True, False)) == 5
+    assert index_data(IndexOptions(made.folder, workload, variant, True, json=False)) == 5
     told = capsys.readouterr().out
     assert victim.name in told
     assert says in told
@@ -249,7 +250,7 @@ def test_records_of_other_lengths_are_served_and_said_to_differ(
     folder.mkdir()
     tfrecord.write(folder / "0.tfrecord", [[b"short"], [b"of another length"]])
     (folder / "README").write_text("not a sample")
-    assert index_data(Options(folder, "cosmoflow", "sc18", True, False)) == 0
+    assert index_data(IndexOptions(folder, "cosmoflow", "sc18", True, json=False)) == 0
     told = capsys.readouterr().out
     assert "files of 2 samples instead of 64" in told
     assert "samples of 5, 17 bytes" in told
@@ -261,12 +262,12 @@ def test_records_of_other_lengths_are_served_and_said_to_differ(
 
 def test_a_folder_of_something_else_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="There is no folder"):
-        index_data(Options(tmp_path / "absent", "cdb", None, True, False))
+        index_data(IndexOptions(tmp_path / "absent", "cdb", None, True, json=False))
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(UsageError, match="by its name"):
-        index_data(Options(tmp_path, "cdb", None, True, False))
+        index_data(IndexOptions(tmp_path, "cdb", None, True, json=False))
     with pytest.raises(UsageError, match="There is no cdb variant '"):
-        index_data(Options(tmp_path, "cdb", "xl", True, False))
+        index_data(IndexOptions(tmp_path, "cdb", "xl", True, json=False))
 
 
 @pytest.mark.parametrize(
@@ -331,14 +332,14 @@ def test_validation_images_and_test_chunks_are_no_training_samples(
     images = generate(tiny("imagenet", "raw"), {TRAIN: 4, VALIDATION: 3}, tmp_path / "images", 1)
     folder = bare(images)
     (folder / "validation").rename(folder / "val")
-    assert index_data(Options(folder, "imagenet", "raw", True, False)) == 0
+    assert index_data(IndexOptions(folder, "imagenet", "raw", True, json=False)) == 0
     assert "guessed: 4 files" in capsys.readouterr().out
     found = open_dataset(folder)
     assert found.training_samples == 4
     assert found.part(VALIDATION) is not None
     chunks = bare(generate(tiny("hepcnnb", "224"), 2, tmp_path / "chunks", 1))
     (chunks / "hep_train_chunk1.h5").rename(chunks / "hep_test_chunk1.h5")
-    assert index_data(Options(chunks, "hepcnnb", None, True, False)) == 0
+    assert index_data(IndexOptions(chunks, "hepcnnb", None, True, json=False)) == 0
     assert "hep_test_chunk1.h5" in capsys.readouterr().out
     assert [entry.name for entry in open_dataset(chunks).manifest.files] == ["hep_train_chunk0.h5"]
 
@@ -347,7 +348,7 @@ def test_records_that_contradict_their_own_checksums_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = generate(tiny("cosmoflow", "sc18"), 2, tmp_path / "set", 1)
-    asked = Options(bare(made), "cosmoflow", "sc18", True, False)
+    asked = IndexOptions(bare(made), "cosmoflow", "sc18", True, json=False)
     path = made.path(1)
     whole = path.read_bytes()
     assert index_data(asked) == 0
@@ -379,7 +380,7 @@ def test_values_in_other_files_are_refused(kind: str, tmp_path: Path, capsys: py
             layout = h5py.VirtualLayout(values.shape, values.dtype)
             layout[:] = source
             file["climate"].create_virtual_dataset("labels", layout)
-    assert index_data(Options(bare(made), "cdb", None, True, False)) == 5
+    assert index_data(IndexOptions(bare(made), "cdb", None, True, json=False)) == 5
     told = capsys.readouterr().out
     assert path.name in told
     assert "its bytes lie in other files" in told

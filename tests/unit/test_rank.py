@@ -15,6 +15,7 @@ from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.plan.policies import POLICIES
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.run.asked.job import Job
+from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.training import Training
 from dlio_bench.harness.run.asked.validation import Validation
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
@@ -26,7 +27,8 @@ from tests.processes import PATIENCE
 def job(folder: Path, **changes: Any) -> Job:
     dataset = made(folder / "data", "cdb", 4)
     asked = replace(
-        JOB, readers={"naive": POLICIES["naive"]}, nodes=1, virtual=False, tiny=True, dataset=str(dataset.folder),
+        JOB, readers={"naive": POLICIES["naive"]}, nodes=1, virtual=False, options=Options("hepcnnb", tiny=True),
+        dataset=str(dataset.folder),
         dataset_digest=dataset.digest, code_digest=code_digest(), view=find("cdb").view, warmup_trials=0,
         cache="as-is", node_memory=1_000_000_000, step_seconds=0.0, staging_bytes=10_000_000,
     )  # fmt: skip

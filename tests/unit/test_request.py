@@ -73,7 +73,7 @@ def test_tiers_that_cannot_be_are_refused_before_anything_is_made(
         (["--steps", "4"], "both say how long a trial is"),
         (["--last", "pad"], "--last pad"),
         (["--reader", "parallel-staging", "--tiers", "ram=1GB"], "draws a new order for each"),
-        (["--epochs", "0"], "--epochs 0 is too small"),
+        (["--epochs", "0"], "--epochs: '0'"),
         (["--data", "DATA"], "only 8 steps"),
     ],
 )

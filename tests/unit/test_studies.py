@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.cli import main, parser
-from dlio_bench.harness.run import arguments
 from dlio_bench.harness.run.asked import refusals
 from dlio_bench.harness.run.asked.options import Options as RunOptions
 from dlio_bench.harness.run.asked.request import look_up
+from dlio_bench.harness.run.options import RUN
 from dlio_bench.harness.streams import adios
 from dlio_bench.harness.studies import files, work
 from dlio_bench.reports import control_tree, reproduce, reproduce_html, reproduce_text
@@ -89,9 +89,7 @@ def test_the_file_of_each_study_holds_commands_that_are_known_and_sources(
         for part in work.parts(name, study, size, files.Path("out")):
             asked = parser().parse_args(part.command[1:])
             if part.run.command == "run":
-                for option in ("command", "timeout", "walltime", "launcher_args", "hostfile", "interface"):
-                    delattr(asked, option)
-                look_up(RunOptions(**arguments.given(asked)))
+                look_up(RunOptions(**RUN.given(asked)))
 
 
 def replaced(study: Study, **changed: Any) -> Study:

@@ -216,7 +216,6 @@ REFUSED = [
     ({"compute": "train", "exchange_timeout": 0.0}, "after 0 s"),
     ({"compute": "train", "sync": "none"}, "--exchange none"),
     ({"compute": "train", "predict": True}, "--predict"),
-    ({"compute": "train", "steps": 0}, "--steps 0"),
 ]
 
 

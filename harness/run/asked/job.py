@@ -10,29 +10,27 @@ from dlio_bench.harness.plan.shape import ONE_ORDER, PIPELINE
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.run.asked.inference import Inference
 from dlio_bench.harness.run.asked.models import TrainedModel
-from dlio_bench.harness.run.asked.options import RankOptions
+from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.training import Training
 from dlio_bench.harness.run.asked.validation import Validation
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 from dlio_bench.harness.streams.crew import Layout, model_of
 from dlio_bench.harness.streams.settings import Streaming
-from dlio_bench.reports.types import COLD_BEFORE
 
-COLD, WARM = "cold", "warm"  # COLD is asked for; whether each epoch or the first one is cold follows from the readers
-CACHE_MODES = (COLD, *COLD_BEFORE, WARM, "as-is")
-SYNC_MODES = ("step", "epoch", "none")
 MEMORY = "memory"  # in `left_open`, beside the names of the tiers
 
 
-class Job(SavedJob, RankOptions, frozen=True):
+class Job(SavedJob, frozen=True, kw_only=True):
     """One measurement. Sizes are in bytes, times in seconds. All readers share one plan and one dataset.
 
     models: that are trained side by side, each by as many ranks of each node; ranks_per_node: of all of them.
     """
 
+    options: Options
     workload: str
     readers: Mapping[str, Policy]  # name that the user gave -> row
     nodes: int
+    ranks_per_node: int
     virtual: bool
     dataset: str  # folder
     dataset_digest: str
@@ -44,6 +42,7 @@ class Job(SavedJob, RankOptions, frozen=True):
     warmup_trials: int
     seed: int
     sync: str
+    cache: str  # the state of the caches that the options come to with these readers
     node_memory: int  # that a node may use
     step_seconds: float  # of emulated compute; 0: none
     threads: int  # of pools with a fixed size
@@ -103,12 +102,12 @@ class Job(SavedJob, RankOptions, frozen=True):
     @property
     def copies(self) -> int:
         """Ranks of a model that each sample goes to: all of them, if they hold parts of it."""
-        return self.ranks if self.shard in ONE_ORDER else 1
+        return self.ranks if self.options.shard in ONE_ORDER else 1
 
     @property
     def deliveries(self) -> int:
         """How often each field of a sample is delivered: to all of these ranks, or once to a stage of a pipeline."""
-        return 1 if self.shard == PIPELINE else self.copies
+        return 1 if self.options.shard == PIPELINE else self.copies
 
     @property
     def trainers(self) -> int:

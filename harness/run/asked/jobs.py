@@ -18,6 +18,7 @@ from dlio_bench.harness.run.asked import models
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.refusals import cache_regime, emulation
+from dlio_bench.harness.run.asked.repeating import decided
 from dlio_bench.harness.run.asked.request import Request
 from dlio_bench.harness.run.asked.sizing import TrialSize
 from dlio_bench.harness.run.asked.tiers import left_open, tiers_of
@@ -51,7 +52,9 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
         virtual = nodes > 1 and allocated is None
         per_node = options.ranks_per_node * len(request.models)
         job = Job(
-            **options.for_ranks() | {"ranks_per_node": per_node},
+            options=options,
+            ranks_per_node=per_node,
+            cache=cache_regime(options, tuple(request.readers.values())),
             workload=request.workload.name,
             readers=request.readers,
             nodes=nodes,
@@ -90,8 +93,8 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
             models=request.models,
         )
         _require_memory(job)
-        regime = cache_regime(options, tuple(request.readers.values()))
-        planned.append(replace(job, cache=regime, tiers=tiers_of(options, job), left_open=left_open(options, job)))
+        job = replace(job, tiers=tiers_of(options, job), left_open=left_open(options, job))
+        planned.append(replace(job, options=decided(job, request, folder)))
     return planned
 
 

@@ -11,26 +11,24 @@ from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.datagen.dataset import store_of
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.errors import EnvironmentFailure, UsageError
-from dlio_bench.harness.checkpoints.parts import SHARDED, default_shards, parts
+from dlio_bench.harness.checkpoints.options import SHARDED
+from dlio_bench.harness.checkpoints.parts import default_shards, parts
 from dlio_bench.harness.cluster import allocation
+from dlio_bench.harness.ground.options import DIRECT
 from dlio_bench.harness.plan.model_parallel import require_pipelined, require_readable
 from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, OWN, REDRAWN, STREAM, TORCH, WEBDATASET, Policy
-from dlio_bench.harness.plan.shape import JOB, KEEP, LASTS, PIPELINE, SHARDS
+from dlio_bench.harness.plan.shape import JOB, KEEP, PIPELINE
 from dlio_bench.harness.readers.torch_loader import require_torch
 from dlio_bench.harness.readers.web_loader import require_webdataset
 from dlio_bench.harness.run.asked import models
-from dlio_bench.harness.run.asked.job import CACHE_MODES, COLD, SYNC_MODES
-from dlio_bench.harness.run.asked.options import Options
+from dlio_bench.harness.run.asked.options import COLD, Options
 from dlio_bench.harness.run.asked.tracing import TENSORFLOW, reads_by_tensorflow
 from dlio_bench.harness.run.asked.training import INFER, TRAIN
-from dlio_bench.harness.storage.direct import DIRECT, IO_MODES
 from dlio_bench.harness.storage.pfs.emulation import available
 from dlio_bench.harness.storage.pfs.spec import FUSE, PROCESS, PfsSpec
-from dlio_bench.refusals import require_at_least, unknown
+from dlio_bench.refusals import unknown
 from dlio_bench.reports.formatting import plural
-from dlio_bench.reports.types import COLD_EPOCHS, FIRST_EPOCH_COLD
-
-MOST_SEED = 2**62  # each trial adds its number, and the seed of a plan has 64 bits
+from dlio_bench.reports.marks import COLD_EPOCHS, FIRST_EPOCH_COLD
 
 
 def require_readers(options: Options, workload: Workload, rows: Sequence[Policy]) -> None:
@@ -198,33 +196,7 @@ def _require_ranges(options: Options, rows: Sequence[Policy], url: str) -> None:
 
 
 def require_values(options: Options) -> None:
-    """UsageError for unknown words and for numbers out of range."""
-    choices = (
-        ("--cache", options.cache, CACHE_MODES),
-        ("--io", options.io, IO_MODES),
-        ("--sync", options.sync, SYNC_MODES),
-        ("--shard", options.shard, SHARDS),
-        ("--last", options.last, LASTS),
-    )
-    for flag, value, known in choices:
-        if value is not None and value not in known:
-            raise unknown(flag, value, known)
-    require_at_least(
-        1,
-        nodes=min(options.nodes),
-        ranks_per_node=options.ranks_per_node,
-        batch=options.batch,
-        epochs=options.epochs,
-        steps=options.steps,
-        steps_per_epoch=options.steps_per_epoch,
-        checkpoint=options.checkpoint,
-        trials=options.trials,
-        threads=options.threads,
-        max_data=options.max_data,
-        staging=options.staging,
-        trace_steps=options.trace_steps,
-        memory_per_node=options.memory_per_node,
-    )
+    """UsageError for numbers that do not fit together."""
     if options.step_scale and options.mode != "emulate":
         raise UsageError(f"--step-scale scales emulated compute, and --compute is {options.compute}. Leave one out.")
     ranks = max(options.nodes) * options.ranks_per_node * len(models.listed(options.models))
@@ -235,9 +207,6 @@ def require_values(options: Options) -> None:
             f"most {ranks}, or ask for more ranks."
         )
     _require_checkpoint_load(options)
-    require_at_least(0, warmup_trials=options.warmup_trials, seed=options.seed, min_seconds=options.min_seconds)
-    if options.seed is not None and options.seed > MOST_SEED:
-        raise UsageError(f"--seed {options.seed} is too large: it must be at most {MOST_SEED}.")
     if options.data is not None and options.max_data is not None:
         raise UsageError(
             "--max-data limits a dataset that the run makes, but --data names an existing one. Give one of the two."
@@ -257,11 +226,6 @@ def _require_checkpoint_load(options: Options) -> None:
         raise unknown("--checkpoint-load", options.checkpoint_load, list(MODELS))
     if options.checkpoint_load_every < 1:
         raise UsageError("--checkpoint-load needs --checkpoint-load-every K: after how many steps one is written.")
-    if not 0 < options.checkpoint_load_fraction <= 1:
-        raise UsageError(
-            f"--checkpoint-load-fraction {options.checkpoint_load_fraction:.6g}: write a share above 0% and up to "
-            "100%, such as 1%."
-        )
     if options.checkpoint_load_dir and not Path(options.checkpoint_load_dir).is_dir():
         raise UsageError(
             f"--checkpoint-load-dir {options.checkpoint_load_dir} is not a folder. Name one that is there."

@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import fields, replace
 
 from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.harness.cluster.job import path_of
 from dlio_bench.harness.readers.placed.tiers import DISK, RAM
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.options import Options
@@ -17,21 +18,21 @@ PROFILE = "emulate:@"
 BY_NODES = ("memory_per_node", "tiers")  # each node count has its own
 
 
-def kept(reader: str, job: Job, request: Request, dataset: Dataset) -> dict[str, Any]:
-    """Options, in JSON's own types, that make this job again for one of its readers. Paths are absolute."""
+def decided(job: Job, request: Request, data: Path) -> Options:
+    """Options that make this job again, with all that was decided. Paths are absolute. data: folder or URL."""
     options = request.options
     _, is_profile, profile = options.compute.partition(PROFILE)
-    decided = replace(
+    return replace(
         options.unmeasured,
         nodes=(job.nodes,),
         scale_from="",
-        readers=(reader,),
+        readers=tuple(job.readers),
         orders=(),
         placements=(),
         deliveries=(),
         last=job.last,
-        variant=dataset.manifest.variant,
-        data=Path(dataset.store) if dataset.store else dataset.folder.resolve(),
+        variant=request.layout.variant,
+        data=data,
         max_data=None,
         cache_dir=None,
         batch=job.batch,
@@ -54,22 +55,22 @@ def kept(reader: str, job: Job, request: Request, dataset: Dataset) -> dict[str,
         seed=job.seed,
         by_nodes={},
     )
-    return dict(msgspec.to_builtins(decided, enc_hook=str))
+
+
+def kept(reader: str, job: Job, request: Request, dataset: Dataset) -> dict[str, Any]:
+    """Options, in JSON's own types, that make this job again for one of its readers."""
+    data = Path(dataset.store) if dataset.store else dataset.folder.resolve()
+    again = replace(decided(job, request, data), readers=(reader,), variant=dataset.manifest.variant)
+    return dict(msgspec.to_builtins(again, enc_hook=str))
 
 
 def restored(document: Mapping[str, Any]) -> Options:
     """The options that `kept` made. ValueError for a document that it did not make."""
     if unknown := sorted(set(document) - {field.name for field in fields(Options)}):
         raise ValueError(f"options.{unknown[0]} is no option of this version")
-    options: Options = msgspec.convert(document, Options, dec_hook=_path)
+    options: Options = msgspec.convert(document, Options, dec_hook=path_of)
     return options
 
 
 def _absolute(path: Path | None) -> Path | None:
     return None if path is None else path.resolve()
-
-
-def _path(kind: type, value: Any) -> Any:
-    if kind is not Path or not isinstance(value, str):
-        raise ValueError(f"{value!r} is no path")
-    return Path(value)

@@ -43,4 +43,4 @@ def validation_shape(job: Job, dataset: Dataset) -> Shape | None:
 
 def _shape(job: Job, samples: int, files: Sequence[FileEntry], last: str, first: int = 0) -> Shape:
     bounds = np.cumsum([0, *(file.samples for file in files)])
-    return Shape(samples, job.model_ranks, job.batch, bounds, job.model_per_node, job.shard, last, first)
+    return Shape(samples, job.model_ranks, job.batch, bounds, job.model_per_node, job.options.shard, last, first)

@@ -12,7 +12,6 @@ from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.training import TRAIN
 from dlio_bench.harness.streams import adios, modes
 from dlio_bench.harness.streams.settings import FULL, QUEUE, Streaming
-from dlio_bench.refusals import require_at_least, unknown
 
 NO_PASSES = f"no validation passes, as nobody knows before which samples a rank gets with --stream {modes.ON_DEMAND}"
 FOR_EVER = 1e9  # seconds: with --timeout 0
@@ -46,12 +45,7 @@ def resolve(options: Options, rows: Sequence[Policy]) -> Streaming | None:
     mode = modes.find(options.stream or modes.PLANNED)
     if not mode.known:
         _require_demanded(options)
-    require_at_least(1, producers=options.producers, stream_queue=options.stream_queue)
     engine, full = options.stream_engine or adios.SST, options.stream_full or FULL[0]
-    if engine not in adios.ENGINES:
-        raise unknown("--stream-engine", engine, list(adios.ENGINES))
-    if full not in FULL:
-        raise unknown("--stream-full", full, FULL)
     if engine == adios.BP and mode.distribution != "AllToAll":
         raise UsageError(
             f"--stream {mode.name}: ADIOS2 deals the steps of a network stream alone. Use --stream-engine sst, or "

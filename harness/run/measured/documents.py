@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from dlio_bench.atomic_files import write_whole
 from dlio_bench.counters import EpochCost, PassCost
+from dlio_bench.harness.cluster.job import path_of
 from dlio_bench.harness.ground.launching import brought_back
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.storage.cache import Residency
@@ -102,11 +103,13 @@ class ReaderMeasured(Struct, frozen=True, kw_only=True):
 
 def save(measured: Struct, path: Path) -> None:
     """Write a document, whole or not at all."""
-    write_whole(path, msgspec.json.encode(measured, enc_hook=_number))
+    write_whole(path, msgspec.json.encode(measured, enc_hook=_plain))
 
 
-def _number(value: object) -> int | float:
-    """NumPy's numbers as Python's."""
+def _plain(value: object) -> int | float | str:
+    """NumPy's numbers as Python's, and paths as texts."""
+    if isinstance(value, Path):
+        return str(value)
     if isinstance(value, np.integer | np.floating):
         return value.item()
     raise TypeError(f"{type(value).__name__} {value!r} cannot be saved in what ranks measured")
@@ -114,4 +117,4 @@ def _number(value: object) -> int | float:
 
 def load(path: Path, kind: type[T]) -> T:
     """What the ranks left in a file. EnvironmentFailure if it is not there."""
-    return msgspec.json.decode(brought_back(path, "choose one with --out"), type=kind)
+    return msgspec.json.decode(brought_back(path, "choose one with --out"), type=kind, dec_hook=path_of)

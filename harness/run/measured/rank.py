@@ -87,7 +87,7 @@ def _train(
     crew: Crew | None = None,
 ) -> None:
     """What the ranks do that train."""
-    keeping = recording.rescued(folder) if SPANS in job.trace else nullcontext()
+    keeping = recording.rescued(folder) if SPANS in job.options.trace else nullcontext()
     with keeping, mounts(job, dataset, comm) as mounted, settled(mounted, comm) as (decided, rooms):
         _measure(decided, dataset, rooms, folder, comm, tell, pipeline, crew)
 
@@ -113,7 +113,7 @@ def _measure(
     workload = find(job.workload).of(dataset.manifest.variant)
     passes = _passes(job, validation_shape(job, dataset))
     decode = reading.decode(job, site.dataset)
-    fields = stage_view(job.view, workload.labels, comm.rank, comm.size) if job.shard == PIPELINE else job.view
+    fields = stage_view(job.view, workload.labels, comm.rank, comm.size) if job.options.shard == PIPELINE else job.view
     views = {name: view_of(row, site.dataset, fields, decode, pipeline) for name, row in job.readers.items()}
     site = replace(site, sharded=reading.sharded(job, views))
     draws = {
@@ -146,7 +146,7 @@ def _measure(
     def at_epoch(epoch: int) -> None:
         tell({"event": "epoch", "epoch": epoch})
 
-    spans = recording.Spans(dataset, comm) if SPANS in job.trace else None
+    spans = recording.Spans(dataset, comm) if SPANS in job.options.trace else None
     finished: dict[str, ReaderMeasured] = {}
     times: dict[str, list[TrialTimes]] = {name: [] for name in job.readers}
     if job.train is not None or job.infer is not None:
@@ -187,7 +187,7 @@ def _measure(
                         spans.write(name, folder / f"{name}-{SPANS_NAME}")
                     if comm.rank == 0:
                         documents.save(finished[name], folder / f"{name}.json")
-    for name, reader in readers.items() if job.verify else ():
+    for name, reader in readers.items() if job.options.verify else ():
         tell({"event": "verify", "reader": name})
         ordered, different = job.readers[name].order_known, trials[name][0].different
         verified = verify(reader, job, times[name], comm, peers, ordered=ordered, different=different)
@@ -306,11 +306,13 @@ def _peers(job: Job, comm: Comm) -> Comm:
 
 def _loaded(job: Job, trainer: Trainer, comm: Comm, folder: Path) -> AbstractContextManager[Trainer]:
     """The trainer, with checkpoints beside it where they are asked for. folder: of the run's results."""
-    if not job.checkpoint_load:
+    if not job.options.checkpoint_load:
         return nullcontext(trainer)
-    model, below = MODELS[job.checkpoint_load], Path(job.checkpoint_load_dir or folder)
+    model, below = MODELS[job.options.checkpoint_load], Path(job.options.checkpoint_load_dir or folder)
     seed = job.seed % SEED_LIMIT
-    return beside(trainer, comm, model, job.checkpoint_load_every, job.checkpoint_load_fraction, below, seed)
+    return beside(
+        trainer, comm, model, job.options.checkpoint_load_every, job.options.checkpoint_load_fraction, below, seed
+    )
 
 
 @contextmanager
@@ -321,7 +323,7 @@ def started(job: Job, folder: Path) -> Iterator[Pipeline | None]:
     """
     workload = find(job.workload)
     ranks = job.ranks if job.virtual else job.ranks_per_node
-    with recording.begun(folder, ranks) if SPANS in job.trace else nullcontext():
+    with recording.begun(folder, ranks) if SPANS in job.options.trace else nullcontext():
         if workload.upstream is None or all(row.delivery != OWN for row in job.readers.values()):
             yield None
             return

@@ -8,6 +8,7 @@ from dlio_bench.benchmarks.pipeline import Decode
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster.comm import Comm, together
+from dlio_bench.harness.ground.options import DIRECT
 from dlio_bench.harness.plan.orders import steps_of
 from dlio_bench.harness.plan.policies import WEBDATASET
 from dlio_bench.harness.readers.registry import Resources
@@ -15,7 +16,7 @@ from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.measured.trial import Trial
 from dlio_bench.harness.run.measured.verification import whole_dataset
-from dlio_bench.harness.storage.direct import DIRECT, alignment_of
+from dlio_bench.harness.storage.direct import alignment_of
 
 
 def sharded(job: Job, views: Mapping[str, SampleView]) -> tuple[str, ...]:
@@ -35,14 +36,14 @@ def parts(
 
 def resources(job: Job, dataset: Dataset, comm: Comm) -> Resources:
     """What a reader may use on this rank. EnvironmentFailure, the same on all, where one cannot read directly."""
-    alignments = together(comm, lambda: alignment_of(dataset) if job.io == DIRECT else None)
+    alignments = together(comm, lambda: alignment_of(dataset) if job.options.io == DIRECT else None)
     # the step time of a network is not known before the run
     computing = job.step_seconds if job.train is None and job.infer is None else math.inf
     return Resources(
         job.threads,
         job.staging_bytes,
         step_seconds=computing,
-        check_crc=job.check_crc,
+        check_crc=job.options.check_crc,
         tiers=job.tiers,
         most_threads=job.most_threads,
         inline_queue=job.streaming.queue if job.streaming is not None and job.streaming.inline else 0,

@@ -10,20 +10,21 @@ from dlio_bench.datagen import objects
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import VALIDATION
 from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.ground.options import DIRECT
 from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.machine.mounts import cache_beyond
 from dlio_bench.harness.readers import web_shards
 from dlio_bench.harness.readers.registry import RankContext
-from dlio_bench.harness.run.asked.job import WARM, Job
+from dlio_bench.harness.run.asked.job import Job
+from dlio_bench.harness.run.asked.options import WARM
 from dlio_bench.harness.run.asked.shapes import files_of
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.storage.counters import device_bytes
-from dlio_bench.harness.storage.direct import DIRECT
 from dlio_bench.harness.storage.pfs.board import Board
 from dlio_bench.harness.storage.pfs.process import EmulatedAccess
 from dlio_bench.harness.storage.pfs.spec import PROCESS, PfsSpec
 from dlio_bench.harness.streams.crew import Crew
-from dlio_bench.reports.types import COLD_BEFORE
+from dlio_bench.reports.marks import COLD_BEFORE
 
 BEYOND = "an object store has no page cache on this machine; caches of its own cannot be seen"
 KEPT_WARM = 0.5  # of the machine's memory: smaller datasets stay in memory below an emulated file system
@@ -69,7 +70,7 @@ class Site(Struct, frozen=True):
         part = dataset.part(VALIDATION) if job.validation else None
         files = (*range(len(files_of(job, dataset))), *(() if part is None else part.files))
         if job.pfs is None or job.store:
-            return cls(context, dataset, dataset, None, None, files, direct=job.io == DIRECT)
+            return cls(context, dataset, dataset, None, None, files, direct=job.options.io == DIRECT)
         board, place = Board.open(Path(job.board)), Path(job.mounts[node])
         if job.pfs.via != PROCESS:
             return cls(context, replace(dataset, folder=place), dataset, job.pfs, board, files)

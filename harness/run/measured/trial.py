@@ -37,9 +37,9 @@ from dlio_bench.harness.timeline import MEETING, StepLog, beyond_last
 from dlio_bench.harness.training import tf_trace
 from dlio_bench.harness.training.tf_trace import Traced
 from dlio_bench.harness.training.trainer import Left, Trainer
+from dlio_bench.reports.marks import COLD_EPOCHS
 from dlio_bench.reports.metrics import TRAINING
 from dlio_bench.reports.trials import Inference, Reduced
-from dlio_bench.reports.types import COLD_EPOCHS
 
 
 class TrialTimes(Struct):
@@ -314,9 +314,9 @@ class Trial:
         """The trace of TensorFlow, if this trial is to have one: the last of a reader or network of TensorFlow's."""
         job = self._job
         last = self._number == job.all_trials - 1
-        if TENSORFLOW not in job.trace or not last or not uses_tensorflow(job, self._policy):
+        if TENSORFLOW not in job.options.trace or not last or not uses_tensorflow(job, self._policy):
             return nullcontext()
-        return tf_trace.recording(job.trace_steps, keep=XPLANE in job.trace)
+        return tf_trace.recording(job.options.trace_steps, keep=XPLANE in job.options.trace)
 
     def _plan_read(self, epochs: list[int], reader: Reader, times: TrialTimes, *, pauses: bool) -> list[Planned]:
         """All that a session reads: of each of its epochs the training batches, and those of a validation pass."""

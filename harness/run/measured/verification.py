@@ -39,7 +39,7 @@ def verify(
     table = np.zeros(dataset.samples, dtype=np.uint64)
     lines: list[str] = []
     # a stage of a pipeline reads fields that no other one reads: it verifies all samples by itself
-    sharing: Comm = Solo() if job.shard == PIPELINE else peers
+    sharing: Comm = Solo() if job.options.shard == PIPELINE else peers
     parts = whole_dataset(dataset, job, sharing.size, sharing.rank)
     share = [ids for _, batches in parts for ids in batches]
     delivered = []

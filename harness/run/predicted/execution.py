@@ -166,7 +166,7 @@ def _plain(setting: Setting) -> Executed:
     read_from, write_to = _local(setting, shares)
     copies, writing = setting.memory(clock, read_from), setting.memory(clock, write_to, write=True)
     devices = runtime.Devices(copies if shares else pfs, cache_device(setting, clock))
-    cut = Cut(sample_view, job.check_crc, system.preprocess)
+    cut = Cut(sample_view, job.options.check_crc, system.preprocess)
     epochs = [epoch for epoch, ids in enumerate(plans.ids[0]) for _ in ids]  # of each step
     hits = [0.0] * job.epochs if shares else cached_shares(setting, side_by_side(setting))
     cached = [hits[epoch] for epoch in epochs]

@@ -106,7 +106,7 @@ def execute_placed(setting: Setting, nodes: Sequence[Layout]) -> Executed:
 def _reads(setting: Setting, sample_view: SampleView) -> list[list[int]]:
     """For each training sample the bytes of each of its reads, undecoded."""
     samples = setting.dataset.training_samples
-    raw = Cut(SampleView(sample_view.dataset, sample_view.fields), setting.job.check_crc, float("inf"))
+    raw = Cut(SampleView(sample_view.dataset, sample_view.fields), setting.job.options.check_crc, float("inf"))
     reads: list[list[int]] = [[] for _ in range(samples)]
     for chunk in chunks(raw, list(np.arange(samples, dtype=np.int64)[:, None]), [0.0] * samples):
         reads[chunk.step] += [size for _, size in chunk.reads]

@@ -106,7 +106,7 @@ def _producers(
     setting: Setting, clock: Clock, pfs: FileSystem, shares: Sequence[float]
 ) -> Callable[[int, Sequence[Part], Put, float | None], Process]:
     """How a producer of a node reads its plan ahead and puts batch after batch; the last argument: its cores."""
-    cut = Cut(setting.sample_view, setting.job.check_crc, setting.system.preprocess)
+    cut = Cut(setting.sample_view, setting.job.options.check_crc, setting.system.preprocess)
     devices, slots = runtime.Devices(pfs, cache_device(setting, clock)), setting.slots()
 
     def produce(node: int, plan: Sequence[Part], put: Put, cores: float | None) -> Process:

@@ -9,6 +9,7 @@ from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import System
+from dlio_bench.harness.ground.options import DIRECT
 from dlio_bench.harness.plan.placement.contents import DoesNotApplyError
 from dlio_bench.harness.plan.policies import AHEAD, MODELLED, REDRAWN, STREAM, Policy, order_of
 from dlio_bench.harness.readers.placed.drawn import drawn
@@ -19,11 +20,10 @@ from dlio_bench.harness.run.asked.shapes import shape_of
 from dlio_bench.harness.run.predicted.chunks import is_readable
 from dlio_bench.harness.run.predicted.execution import Plans, Setting, execute
 from dlio_bench.harness.run.predicted.streaming import rates_of
-from dlio_bench.harness.storage.direct import DIRECT
 from dlio_bench.harness.storage.pfs.spec import describe
 from dlio_bench.harness.streams.adios import SST
 from dlio_bench.harness.streams.settings import BLOCK
-from dlio_bench.reports.types import COLD_EPOCHS
+from dlio_bench.reports.marks import COLD_EPOCHS
 
 SCHEMA = "dlio-bench/prediction/1"
 MOST_READS = 600_000  # simulated for a reader; of a larger run only the first steps of the first epochs
@@ -120,7 +120,7 @@ def _cannot(row: Policy, job: Job, dataset: Dataset) -> str | None:
         f"its delivery ({row.delivery}) is not modelled": row.delivery not in MODELLED and streaming is None,
         "its files are read through their container's library, which is not modelled": not is_readable(dataset),
         "epochs that are parts of a pass (--steps-per-epoch) are not modelled": job.parted,
-        "direct reads (--io direct) are not modelled": job.io == DIRECT,
+        "direct reads (--io direct) are not modelled": job.options.io == DIRECT,
         "cold caches in each epoch (--cache cold-epochs) are not modelled": job.cache == COLD_EPOCHS,
     }
     if streaming is not None:

@@ -29,12 +29,12 @@ from dlio_bench.harness.storage.cache import Residency
 from dlio_bench.harness.storage.pfs.spec import PROCESS, PfsSpec, describe
 from dlio_bench.reports import checkpoint_marks, types
 from dlio_bench.reports.environment import Ceiling, EmulatedPfs, Environment, Launcher
-from dlio_bench.reports.marks import SERVED, TENSORFLOW_TRACE
+from dlio_bench.reports.marks import COLD_BEFORE, SERVED, TENSORFLOW_TRACE
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.metrics import PHASES
 from dlio_bench.reports.storage import Document, ceiling_for
 from dlio_bench.reports.trials import Cache, Cached, CheckpointLoad, Epoch, Trial, was_served_from_cache
-from dlio_bench.reports.types import COLD_BEFORE, Compute, Data, Draft, Named, Plan
+from dlio_bench.reports.types import Compute, Data, Draft, Named, Plan
 
 
 class Setting(Struct, frozen=True):
@@ -106,7 +106,7 @@ def build(
             exactly_once=row.exactly_once,
             order_known=row.order_known,
             decode=reader_measured.decode,
-            check_crc=job.check_crc,
+            check_crc=job.options.check_crc,
             options=reader_measured.options,
         ),
         plan=Plan(
@@ -121,7 +121,7 @@ def build(
             steps=count.steps * job.epochs,
             samples_per_epoch=count.samples,
             dropped_samples=count.dropped,
-            shard=job.shard,
+            shard=job.options.shard,
             copies=job.copies,
             models=trained.models(job, reader_measured.trained),
             streams=streams_of(job, row),
@@ -131,7 +131,7 @@ def build(
             trials=job.trials,
             warmup_trials=job.warmup_trials,
             cache=cast(types.CacheMode, job.cache),
-            io=cast(types.IoMode, job.io),
+            io=cast(types.IoMode, job.options.io),
             validation=passes.planned(job, reader_measured.validation, workload),
             view_bytes_per_epoch=trials[0].epochs[0].in_training("bytes_useful"),
             node_memory_bytes=job.node_memory,
@@ -274,14 +274,14 @@ def _trial(
 def _checkpoint_load(job: Job, ranks: Sequence[RankTrial]) -> CheckpointLoad | None:
     """The checkpoints that were written beside a trial; None where none were asked for."""
     loads = [rank.load for rank in ranks if rank.load is not None]
-    if not job.checkpoint_load or not loads:
+    if not job.options.checkpoint_load or not loads:
         return None
     took = sum(sum(load.seconds) for load in loads)
     cached = [load.compared_cached for load in loads]
     return CheckpointLoad(
-        model=job.checkpoint_load,
-        fraction=job.checkpoint_load_fraction,
-        every=job.checkpoint_load_every,
+        model=job.options.checkpoint_load,
+        fraction=job.options.checkpoint_load_fraction,
+        every=job.options.checkpoint_load_every,
         bytes=sum(load.bytes[0] for load in loads if load.bytes),
         seconds=[max(each) for each in zip_longest(*(load.seconds for load in loads), fillvalue=0.0)],
         fsyncs=sum(sum(load.fsyncs) for load in loads),
@@ -358,7 +358,7 @@ def _marks(
         "EMULATED COMPUTE": setting.request.step_time is not None,
         "ESTIMATED STEP TIME": setting.request.step_time is not None and _kind(setting.request, job.batch) == ESTIMATE,
         "UNTRAINED NETWORK": job.infer is not None and job.infer.resume is None,
-        TENSORFLOW_TRACE: TENSORFLOW in job.trace and uses_tensorflow(job, row),
+        TENSORFLOW_TRACE: TENSORFLOW in job.options.trace and uses_tensorflow(job, row),
         "REDUCED BATCH": job.batch < setting.request.workload.batch,
         "CACHE NOT ATTESTED": job.cache != "as-is" and job.pfs is None and any(_is_hidden(host) for host in hosts),
         SERVED: job.cache in COLD_BEFORE and was_served_from_cache([trial for trial in trials if not trial.warmup]),

@@ -6,16 +6,18 @@ from statistics import median
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dlio_bench.harness.ground.options import DIRECT
 from dlio_bench.harness.plan.policies import STREAM, Policy
 from dlio_bench.harness.plan.shape import KEEP, ONE_ORDER, PIPELINE
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.measured.documents import Verified
 from dlio_bench.harness.storage.cache import LEAST_WARM, MOST_RESIDENT
-from dlio_bench.harness.storage.direct import COLD_SAYS, DIRECT
+from dlio_bench.harness.storage.direct import COLD_SAYS
 from dlio_bench.harness.storage.object_reads import COLD_SAYS as OBJECTS_COLD
 from dlio_bench.reports.formatting import plural
+from dlio_bench.reports.marks import COLD_BEFORE
 from dlio_bench.reports.trials import Trial
-from dlio_bench.reports.types import COLD_BEFORE, Check, Passes
+from dlio_bench.reports.types import Check, Passes
 from dlio_bench.units import format_percent, format_seconds
 
 MOST_OVERRUN = 0.05  # of a trial: beyond it the CPU was too busy for the emulated device to be credible
@@ -64,7 +66,7 @@ def checks(
     if verified is not None:
         if row.exactly_once:
             results.append(_once_check(count, verified))
-        if job.shard in ONE_ORDER:
+        if job.options.shard in ONE_ORDER:
             results.append(_alike_check(verified))
         if passes is not None:
             results.append(_passes_check(passes, verified))
@@ -81,9 +83,9 @@ def checks(
     if job.infer is not None:
         results.append(_inferred_check(count, trials))
     if job.cache in COLD_BEFORE:
-        of_kind = _store_check if job.store else _direct_check if job.io == DIRECT else _cold_check
+        of_kind = _store_check if job.store else _direct_check if job.options.io == DIRECT else _cold_check
         cold = of_kind(timed)
-        if job.tiny and not cold.ok:  # other smoke tests may read the same small files at the same time
+        if job.options.tiny and not cold.ok:  # other smoke tests may read the same small files at the same time
             cold = replace(cold, ok=True, found=f"{cold.found}, not judged: --tiny says nothing of speed")
         results.append(cold)
     if job.cache == "warm":
@@ -94,8 +96,8 @@ def checks(
 
 
 def _once_check(count: Count, verified: Verified) -> Check:
-    everywhere = f" on each of {count.job.ranks} ranks" if count.job.shard in ONE_ORDER else _models(count.job)
-    if count.job.shard == PIPELINE:
+    everywhere = f" on each of {count.job.ranks} ranks" if count.job.options.shard in ONE_ORDER else _models(count.job)
+    if count.job.options.shard == PIPELINE:
         everywhere = " in each field"
     each = f"each of {count.different} planned samples once{everywhere} in {plural(verified.epochs, 'epoch')}"
     if count.samples > count.different:
@@ -235,7 +237,7 @@ def _overrun_check(job: Job, timed: Sequence[Trial]) -> Check:
     if job.step_seconds < JUDGED_STEP:
         found += f", not judged: steps of {format_seconds(job.step_seconds)} are too short for it"
         return Check("emulated compute", True, expected, found)
-    if job.tiny:
+    if job.options.tiny:
         found += ", not judged: --tiny trials are too short for it"
         return Check("emulated compute", True, expected, found)
     return Check("emulated compute", late <= MOST_OVERRUN, expected, found)

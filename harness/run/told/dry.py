@@ -5,7 +5,9 @@ from collections.abc import Sequence
 
 from dlio_bench.benchmarks.published_models.models import MODELS
 from dlio_bench.free_space import SHARED_MEMORY
-from dlio_bench.harness.checkpoints.parts import SHARDED, default_shards, parts, sizes, total
+from dlio_bench.harness.checkpoints.options import SHARDED
+from dlio_bench.harness.checkpoints.parts import default_shards, parts, sizes, total
+from dlio_bench.harness.ground.options import DIRECT
 from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.plan.shape import PIPELINE
 from dlio_bench.harness.readers.placed.tiers import Tiers
@@ -19,11 +21,10 @@ from dlio_bench.harness.run.measured.recording import SHARE
 from dlio_bench.harness.run.told.checks import MOST_CLOCK_DRIFT, MOST_OVERRUN
 from dlio_bench.harness.run.told.foresight import foreseen, shape_of
 from dlio_bench.harness.storage.cache import MOST_RESIDENT
-from dlio_bench.harness.storage.direct import DIRECT
 from dlio_bench.harness.storage.pfs.spec import describe as describe_pfs
 from dlio_bench.recorder import MOST_ROWS, ROW
 from dlio_bench.reports.formatting import format_time, plural
-from dlio_bench.reports.types import COLD_BEFORE
+from dlio_bench.reports.marks import COLD_BEFORE
 from dlio_bench.units import format_bytes, format_percent, format_seconds
 from dlio_bench.wrapping import wrapped
 
@@ -45,7 +46,7 @@ def describe(request: Request, source: Source, size: TrialSize, job: Job, argv: 
         compute, seconds = f"training of {job.train.model}", "as long as it takes"
     if job.infer:
         compute, seconds = f"forward through {job.infer.model}", "as long as it takes"
-    content = "every delivered field of every sample against its CRC32C; " if job.verify else ""
+    content = "every delivered field of every sample against its CRC32C; " if job.options.verify else ""
     virtual = " (virtual: they share this machine)" if job.virtual else ""
     system = f"from {request.options.system}"
     if request.options.system is None:
@@ -80,18 +81,18 @@ def describe(request: Request, source: Source, size: TrialSize, job: Job, argv: 
             f"up to {plural(job.most_threads, 'thread')}",
         ),
         ("node", f"{format_bytes(node_bytes)} an epoch against {format_bytes(job.node_memory)} of memory"),
-        ("cache", f"{job.cache} (O_DIRECT)" if job.io == DIRECT and job.cache in COLD_BEFORE else job.cache),
-        ("I/O", "direct: files of the dataset are read past the page cache" if job.io == DIRECT else ""),
+        ("cache", f"{job.cache} (O_DIRECT)" if job.options.io == DIRECT and job.cache in COLD_BEFORE else job.cache),
+        ("I/O", "direct: files of the dataset are read past the page cache" if job.options.io == DIRECT else ""),
         ("streams", _streams(job, job.batch * request.view_bytes)),
         ("validation", _validation(source, job, job.validation) if job.validation else ""),
         ("local tier", _local_tier(request, policies) if any(row.rule.files for row in policies) else ""),
         ("tiers", _tiers(job.tiers) if job.tiers.names else ""),
         ("shard", _sharing(job)),
         ("decode", "as the application decodes its samples" if job.decode else ""),
-        ("CRC32C", "of every delivered field, in the reader's threads" if job.check_crc else ""),
+        ("CRC32C", "of every delivered field, in the reader's threads" if job.options.check_crc else ""),
         ("slow store" if job.store else "PFS", f"emulated: {describe_pfs(job.pfs)}" if job.pfs else ""),
-        ("checkpoints", _checkpoint_load(job) if job.checkpoint_load else ""),
-        ("trace", _trace(job) if SPANS in job.trace else ""),
+        ("checkpoints", _checkpoint_load(job) if job.options.checkpoint_load else ""),
+        ("trace", _trace(job) if SPANS in job.options.trace else ""),
         ("prediction", f"written before the ranks start, {system}" if request.options.predict else ""),
         ("launcher", shlex.join(argv) or "none: one rank, in this process"),
         *(
@@ -121,7 +122,7 @@ def _sharing(job: Job) -> str:
     """Who reads what, where ranks do not divide the dataset among them."""
     if job.copies == 1:
         return ""
-    if job.shard == PIPELINE:
+    if job.options.shard == PIPELINE:
         return (
             f"pipeline: of {job.ranks} ranks the first reads every sample without its labels, and the last the labels, "
             "in one order"
@@ -181,11 +182,12 @@ def _validation(source: Source, job: Job, validation: Validation) -> str:
 
 
 def _checkpoint_load(job: Job) -> str:
-    model, ranks = MODELS[job.checkpoint_load], job.ranks
-    written = parts(model, ranks, default_shards(model, ranks), SHARDED, job.checkpoint_load_fraction)
+    model, ranks = MODELS[job.options.checkpoint_load], job.ranks
+    written = parts(model, ranks, default_shards(model, ranks), SHARDED, job.options.checkpoint_load_fraction)
     return (
-        f"{format_bytes(total(written))} of {model.title} after every {plural(job.checkpoint_load_every, 'step')}, "
-        f"in {plural(len(sizes(written)), 'file')}, each made durable; the last one is compared after each trial"
+        f"{format_bytes(total(written))} of {model.title} after every "
+        f"{plural(job.options.checkpoint_load_every, 'step')}, in {plural(len(sizes(written)), 'file')}, each made "
+        "durable; the last one is compared after each trial"
     )
 
 

@@ -24,7 +24,12 @@ READ = 400e6  # stored bytes a second, of a local disk and of a checksum over th
 def shape_of(source: Source, job: Job) -> Shape:
     """The shape of a job's plan over data that need not exist; orders of files may drop more samples."""
     return Shape(
-        source.samples, job.model_ranks, job.batch, shard=job.shard, last=job.last, ranks_per_node=job.model_per_node
+        source.samples,
+        job.model_ranks,
+        job.batch,
+        shard=job.options.shard,
+        last=job.last,
+        ranks_per_node=job.model_per_node,
     )
 
 
@@ -74,7 +79,7 @@ def _parts(request: Request, source: Source, job: Job, steps: int) -> dict[str, 
     return {
         "making the data": making,
         "trials": job.all_trials * len(job.readers) * trial,
-        "verification": len(job.readers) * source.stored_bytes / READ if job.verify else 0.0,
+        "verification": len(job.readers) * source.stored_bytes / READ if job.options.verify else 0.0,
         "start and report": START_SECONDS,
     }
 
