@@ -113,7 +113,7 @@ def _training() -> list[Finding]:
         tensorflow = Finding("TensorFlow", None, f"{name} {version}, but {wanted} is what Horovod builds with", fix)
     horovod = installed("horovod")
     if horovod is None:
-        fix = "scripts/install-horovod builds it for the TensorFlow and the MPI that are installed"
+        fix = "in a clone, scripts/install-horovod builds it for the TensorFlow and the MPI that are installed"
         return [tensorflow, Finding("Horovod", None, "not installed (only needed for real training)", fix)]
     return [tensorflow, Finding("Horovod", True, horovod)]
 

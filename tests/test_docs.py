@@ -1,11 +1,15 @@
 """The documentation: its reference is what the code says, its commands exist, its links lead somewhere."""
 
+import ast
 import re
 import shlex
 from pathlib import Path
 from runpy import run_path
 
-from dlio_bench.harness.cli import parser
+import pytest
+
+from dlio_bench.harness.cli import main, parser
+from dlio_bench.harness.pages import pages
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -49,6 +53,41 @@ def test_every_page_is_reached_from_the_map() -> None:
     text = (ROOT / "docs" / "README.md").read_text("utf-8")
     pages = {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")}
     assert pages - set(re.findall(r"\]\(([^)#]+)\)", text)) == {"README.md"}
+
+
+def test_messages_name_pages_that_a_wheel_has() -> None:
+    files = [
+        path
+        for room in ("benchmarks", "datagen", "harness", "reports", "docs/examples")
+        for path in (ROOT / room).rglob("*")
+    ]
+    texts = {}
+    for path in files:
+        if path.suffix == ".py":
+            tree = ast.parse(path.read_text("utf-8"))
+            comments = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
+            strings = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in comments)
+            texts[path] = "\n".join(str(node.value) for node in strings)
+        elif path.suffix in (".toml", ".j2"):
+            texts[path] = path.read_text("utf-8")
+    assert [path for path, text in texts.items() if re.search(r"\bdocs/[\w/-]+\.md", text)] == []
+    named = {name for text in texts.values() for name in re.findall(r"`dlio-bench help ([\w.-]+)`", text)}
+    assert {"limits", "metrics"} <= named <= pages().keys()
+
+
+def test_help_prints_pages_examples_and_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help"]) == 0
+    assert re.search(r"(?m)^  limits +Limits$", capsys.readouterr().out)
+    for name, path in (("limits", "reference/limits.md"), ("limits.toml", "examples/limits.toml")):
+        assert main(["help", name]) == 0
+        assert capsys.readouterr().out == (ROOT / "docs" / path).read_text("utf-8")
+    with pytest.raises(SystemExit, match="0"):
+        main(["help", "doctor"])
+    assert "usage: dlio-bench doctor" in capsys.readouterr().out
+    assert main(["help", "limit"]) == 2
+    assert "Did you mean 'limits'?" in capsys.readouterr().err
+    names = [path.stem for path in (ROOT / "docs").rglob("*.md")]
+    assert len(set(names)) == len(names)  # or one would hide another
 
 
 def test_the_readme_stays_short() -> None:

@@ -62,6 +62,8 @@ def test_the_wheel_holds_every_file_of_the_rooms(wheel: list[str]) -> None:
             elif path.is_file() and path.parent.name in ("templates", "systems", "profiles", "plans", "studies"):
                 package = installed_name(path.parents[1]).replace(".", "/")
                 wanted.append(f"{package}/{path.parent.name}/{path.name}")
+    docs = [path for path in (ROOT / "docs").rglob("*") if path.suffix == ".md" or path.parent.name == "examples"]
+    wanted += [f"dlio_bench/{path.relative_to(ROOT)}" for path in docs if path.is_file()]
     assert sorted(wanted) == sorted(name for name in wheel if ".dist-info/" not in name)
     assert any("reports/templates/" in name for name in wheel)
 

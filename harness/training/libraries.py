@@ -23,6 +23,6 @@ def require_libraries(exchange: str | None, what: str = "--compute train") -> No
         )
     if exchange == "horovod" and find_spec("horovod") is None:
         raise EnvironmentFailure(
-            "--exchange horovod: Horovod is not installed. `scripts/install-horovod FOLDER` builds it for the "
-            "TensorFlow of a virtual environment; or use --exchange mpi."
+            "--exchange horovod: Horovod is not installed. In a clone, `scripts/install-horovod FOLDER` builds it for "
+            "the TensorFlow of a virtual environment; or use --exchange mpi."
         )
