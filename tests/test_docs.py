@@ -1,12 +1,15 @@
 """The documentation: its reference is what the code says, its commands exist, its links lead somewhere."""
 
 import ast
+import os
 import re
 import shlex
+import subprocess
 from pathlib import Path
 from runpy import run_path
 
 import pytest
+import yaml
 
 from dlio_bench.harness.cli import main, parser
 from dlio_bench.harness.pages import pages
@@ -45,8 +48,42 @@ def test_every_command_is_one_that_the_parser_takes() -> None:
         commands += re.findall(r"(?m)^ *(?:\$ )?dlio-bench (.*)$", blocks.replace("\\\n", " "))
     assert len(commands) > 40
     for words in commands:
-        _, unknown = parser().parse_known_args(shlex.split(words, comments=True))  # raises UsageError for others
+        given = shlex.split(words.partition(" > ")[0], comments=True)
+        _, unknown = parser().parse_known_args(given)  # raises UsageError for others
         assert unknown == [], words
+
+
+@pytest.mark.parametrize("name", ["github.yml", "gitlab.yml"])
+def test_pipelines_give_commands_that_the_parser_takes_and_retry_what_may_pass(name: str, tmp_path: Path) -> None:
+    document = yaml.safe_load((ROOT / "docs" / "examples" / name).read_text("utf-8"))
+    jobs = document.get("jobs") or {name: job for name, job in document.items() if "script" in job}
+    scripts = {
+        job: [step["run"] for step in about["steps"] if "run" in step] if "steps" in about else about["script"]
+        for job, about in jobs.items()
+    }
+    assert scripts.keys() == {"smoke", "measure"}
+    for script in [line for lines in scripts.values() for line in lines]:
+        for words in re.findall(r"dlio-bench (.*?)(?: \|\| .*)?$", script.replace("\\\n", " "), re.MULTILINE):
+            _, unknown = parser().parse_known_args(shlex.split(words))
+            assert unknown == [], words
+    for job in scripts:
+        assert "datasets" in str(jobs[job]) or job == "measure"  # kept by the cache
+        assert "junit.xml" in str(jobs[job])
+
+    stub = tmp_path / "dlio-bench"  # ends with the statuses that it is given, one after the other
+    stub.write_text('#!/bin/sh\nread -r status < left; sed -i 1d left; exit "$status"\n')
+    stub.chmod(0o755)
+    retried = jobs["measure"].get("retry", {"max": 0, "exit_codes": []})
+    for statuses in ([0], [1], [2], [5], [3, 0], [4, 1], [3, 3]):
+        (tmp_path / "left").write_text("".join(f"{status}\n" for status in statuses))
+        for _ in range(1 + retried["max"]):
+            words = ["bash", "-e", "-c", *scripts["measure"]]
+            env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "GITHUB_STEP_SUMMARY": "s", "CI_JOB_ID": "1"}
+            ended = subprocess.run(words, cwd=tmp_path, env=env, check=False).returncode
+            if ended not in retried["exit_codes"]:
+                break
+        assert ended == statuses[-1]
+        assert (tmp_path / "left").read_text() == ""
 
 
 def test_every_page_is_reached_from_the_map() -> None:
