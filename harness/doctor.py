@@ -101,7 +101,7 @@ def _training() -> list[Finding]:
     least, below = TENSORFLOW
     versions = ((name, installed(name)) for name in DISTRIBUTIONS)
     name, version = next(((name, version) for name, version in versions if version), ("TensorFlow", None))
-    fix = "pip install 'dlio-bench[tensorflow]'"
+    fix = "pip install 'dlio-bench[tensorflow]' (Python 3.11 or 3.12)"
     if version is None:
         tensorflow = Finding(
             "TensorFlow", None, "not installed (needed for tfdata, most upstream readers, and real training)", fix
