@@ -127,5 +127,5 @@ def add_training(run: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="DIR",
         help="start from the newest whole checkpoint in DIR, which must be of the end of an epoch, and run one "
-        "trial. With --compute infer: predict with its weights",
+        "trial of --epochs further epochs, on the same dataset. With --compute infer: predict with its weights",
     )
