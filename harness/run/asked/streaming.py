@@ -52,10 +52,10 @@ def resolve(options: Options, rows: Sequence[Policy]) -> Streaming | None:
         raise unknown("--stream-engine", engine, list(adios.ENGINES))
     if full not in FULL:
         raise unknown("--stream-full", full, FULL)
-    if engine == adios.BP and mode.distribution != "AllToAll":
+    if engine == adios.BP and (mode.distribution != "AllToAll" or not mode.known):
         raise UsageError(
-            f"--stream {mode.name}: ADIOS2 deals the steps of a network stream alone. Use --stream-engine sst, or "
-            f"--stream {modes.ALL} or {modes.PLANNED}."
+            f"--stream {mode.name} --stream-engine {engine}: only a network stream deals batches while trainers take "
+            f"them. Use --stream-engine {adios.SST}, or --stream {modes.ALL} or {modes.PLANNED}."
         )
     if not options.inline:
         adios.require()
