@@ -1,4 +1,4 @@
-"""Every folder of the rooms with an __init__.py is a package; everything else stands in pyproject.toml."""
+"""Every folder of the rooms with an __init__.py is a package, and docs/ goes along; all else is in pyproject.toml."""
 
 from pathlib import Path
 
@@ -9,4 +9,4 @@ ROOMS = ("benchmarks", "datagen", "harness", "reports")
 FOLDERS = sorted(path.parent.relative_to(HERE) for room in ROOMS for path in (HERE / room).rglob("__init__.py"))
 PARTS = [() if folder.parts == ("harness", "root") else folder.parts for folder in FOLDERS]
 
-setup(packages=[".".join(("dlio_bench", *parts)) for parts in PARTS])
+setup(packages=[".".join(("dlio_bench", *parts)) for parts in [*PARTS, ("docs",)]])

@@ -26,7 +26,7 @@ RECORDS = CODE["records"]
 # Keras imports these where they are installed, for plots and for data frames: a quarter of the time that loading takes.
 _UNUSED = ("matplotlib", "pandas")
 own_process = True  # nobody else uses Keras in it; the library, which works in the process of a program, sets False
-_FIX = "Install it with `pip install 'dlio-bench[tensorflow]'`, or use another reader."
+_FIX = "Install it with `pip install 'dlio-bench[tensorflow]'` (Python 3.11 or 3.12), or use another reader."
 
 
 def require_tensorflow(reader: str) -> None:

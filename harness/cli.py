@@ -107,6 +107,12 @@ def parser() -> Parser:
         "--data", type=Path, metavar="DIR", help="folder whose file system is examined (default: the dataset cache)"
     )
     doctor.add_argument("--json", action="store_true", help="print JSON")
+    pages = commands.add_parser(
+        "help",
+        help="print a page of the documentation, an example file, or the options of a command",
+        description="Print a page of the documentation as Markdown, an example file, or the options of a command.",
+    )
+    pages.add_argument("page", nargs="?", metavar="NAME", help="such as limits, limits.toml or run (default: list all)")
     return top
 
 
@@ -129,6 +135,15 @@ def _doctor(options: argparse.Namespace) -> int:
     return worst(findings)
 
 
+def _help(options: argparse.Namespace) -> int:
+    from dlio_bench.harness import pages
+
+    if options.page in COMMANDS:
+        parser().parse_args([options.page, "--help"])
+    print(pages.listed() if options.page is None else pages.page(options.page).rstrip("\n"))
+    return 0
+
+
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     **{command.name: command.call for command in DECLARED},
     "simulate": simulator.run_simulate,
@@ -144,6 +159,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "trace": run_trace,
     "list": _list,
     "doctor": _doctor,
+    "help": _help,
 }
 
 

@@ -101,7 +101,7 @@ def _training() -> list[Finding]:
     least, below = TENSORFLOW
     versions = ((name, installed(name)) for name in DISTRIBUTIONS)
     name, version = next(((name, version) for name, version in versions if version), ("TensorFlow", None))
-    fix = "pip install 'dlio-bench[tensorflow]'"
+    fix = "pip install 'dlio-bench[tensorflow]' (Python 3.11 or 3.12)"
     if version is None:
         tensorflow = Finding(
             "TensorFlow", None, "not installed (needed for tfdata, most upstream readers, and real training)", fix
@@ -113,7 +113,7 @@ def _training() -> list[Finding]:
         tensorflow = Finding("TensorFlow", None, f"{name} {version}, but {wanted} is what Horovod builds with", fix)
     horovod = installed("horovod")
     if horovod is None:
-        fix = "scripts/install-horovod builds it for the TensorFlow and the MPI that are installed"
+        fix = "in a clone, scripts/install-horovod builds it for the TensorFlow and the MPI that are installed"
         return [tensorflow, Finding("Horovod", None, "not installed (only needed for real training)", fix)]
     return [tensorflow, Finding("Horovod", True, horovod)]
 

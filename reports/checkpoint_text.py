@@ -19,15 +19,20 @@ def render(document: Document, *, verbose: bool = False) -> str:
 
 
 def answer(document: Document) -> str:
-    """How fast checkpoints were written and read, in one sentence."""
-    told = document.metrics
+    """How fast checkpoints were written and read, in one sentence, whose rates are its bytes over its seconds."""
     written = "written" if document.fsync else "written, as far as the page cache,"
     return (
         f"{document.model.title}: a checkpoint of {format_bytes(document.bytes)} was {written} in "
-        f"{number(told['checkpoint_write_seconds'])} ({number(told['checkpoint_write_bandwidth'])}), and read by "
-        f"{reader(document)} in {number(told['checkpoint_read_seconds'])} "
-        f"({number(told['checkpoint_read_bandwidth'])}), slowest rank behind a barrier"
+        f"{_timed(document, 'write')}, and read by {reader(document)} in {_timed(document, 'read')}, slowest rank "
+        "behind a barrier"
     )
+
+
+def _timed(document: Document, kind: str) -> str:
+    """'2 s (100 MB/s)'. The median of the trials' rates may be another: of two trials, say."""
+    seconds = document.metrics[f"checkpoint_{kind}_seconds"]
+    assert seconds.value is not None  # CHECKPOINT_METRICS all have one
+    return f"{number(seconds)} ({format_bytes(document.bytes / seconds.value)}/s)"
 
 
 def reader(document: Document) -> str:

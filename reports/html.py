@@ -214,7 +214,7 @@ def _map_caption(result: Result, steps: Steps) -> str:
     rank, host, worst, _ = slowest_rank(result, steps)
     trial = result.trials[median_trial(result)].trial
     slowest = f"rank {rank} ({host}), {formatting.format_share(worst)}"
-    return f"Trial {trial}, the median one. Slowest over all trials: {slowest}."
+    return f"Trial {trial + 1} of {len(result.trials)}, the median one. Slowest over all trials: {slowest}."
 
 
 def _to_seconds(moment: str) -> str:

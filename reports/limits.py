@@ -47,7 +47,7 @@ DERIVED = {
 JUDGED: dict[str, Quantity] = METRICS | DERIVED | CHECKPOINT_METRICS  # whatever may have a limit
 STATISTICS = ("median", "ci_low", "ci_high")
 CACHES = ("cold", "cold-epochs", "first-epoch-cold", "warm", "as-is")
-FIX = "Name a TOML file of limits (docs/reference/limits.md)"
+FIX = "Name a TOML file of limits (`dlio-bench help limits`)"
 _SCALE = re.compile(r"\*|[1-9][0-9]{0,6}x[1-9][0-9]{0,6}")
 _COUNT = re.compile(rf"\s*({NUMBER})\s*(\S*)\s*")
 _LONGEST = 200  # characters of a name
@@ -213,7 +213,7 @@ class _Parser:
     def metric(self, workload: str, reader: str, scale: str, metric: str, sides: Any) -> Iterator[Limit]:
         table = f'[{workload}.{reader}."{scale}"]'
         if metric not in JUDGED:
-            raise self.unknown(f"metric in {table}:", metric, JUDGED, "one of docs/reference/metrics.md")
+            raise self.unknown(f"metric in {table}:", metric, JUDGED, "one that `dlio-bench help metrics` lists")
         place, known = f"{table} {metric}", (*SIDES, "statistic")
         if not isinstance(sides, dict) or not set(SIDES) & set(sides):
             raise self.fault(place, sides, 'Write { at_least = ... } or { at_most = ... }, such as { at_most = "5 %" }')

@@ -24,15 +24,14 @@ from dlio_bench.reports.reproduce_types import (
     Document,
 )
 
-WIDTH, MARGIN, ROOM, LINE = 660, 195, 90, 18  # of a figure: pixels in all, for names, for figures, of a row
+LEFT, RIGHT, LINE = 3, 94, 34  # of a figure: ends of its axis in percent of its width; pixels of a row
 BADGES = {REPRODUCED: "good", IN_PART: "some", SEEN: "some", NOT_SEEN: "bad", FAILED: "bad", UNTESTABLE: "none"}
 
 
 class Mark(NamedTuple):
-    """A row of a figure: its name, and in pixels the figure and the ends of its interval. ours: and not published."""
+    """A row of a figure: its text, and in percent the figure and the ends of its interval. ours: and not published."""
 
-    name: str
-    told: str
+    text: str
     x: float
     low: float
     high: float
@@ -40,7 +39,7 @@ class Mark(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A claim, drawn: rows, and the band in which it counts as reproduced, if it can; ticks (pixel, text)."""
+    """A claim, drawn: rows, and the band in which it counts as reproduced, if it can; ticks (percent, text)."""
 
     marks: list[Mark]
     band: tuple[float, float] | None
@@ -66,10 +65,9 @@ def html(document: Document) -> str:
         others=others,
         skipped=skipped(document),
         command=shlex.join(document.command),
-        width=WIDTH,
         line=LINE,
-        margin=MARGIN,
-        room=ROOM,
+        left=LEFT,
+        right=RIGHT,
     )
 
 
@@ -103,21 +101,23 @@ def figure(claim: Compared) -> Figure | None:
         rows += [compared] if len(claim.points) > 1 else []
     ends = [value for row in rows for value in row[2:5]] + [end for end in claim.band or () if end is not None]
     least, most = min(0.0, *ends), max(ends) or 1.0
-    scale = (WIDTH - MARGIN - ROOM) / ((most - least) or 1.0)
+    scale = (RIGHT - LEFT) / ((most - least) or 1.0)
 
     def place(value: float) -> float:
-        return round(MARGIN + (min(max(value, least), most) - least) * scale, 1)
+        return round(LEFT + (min(max(value, least), most) - least) * scale, 1)
 
     band = None
     if claim.band is not None:
         low, high = (end if end is not None else limit for end, limit in zip(claim.band, (least, most), strict=True))
         band = place(low), place(high)
-    marks = [Mark(name, told, place(x), place(left), place(right), mine) for name, told, x, left, right, mine in rows]
+    marks = [
+        Mark(f"{name}: {told}", place(x), place(left), place(right), mine) for name, told, x, left, right, mine in rows
+    ]
     return Figure(marks, band, _ticks(least, most, place(least), scale), LINE * len(rows) + 26)
 
 
 def _ticks(least: float, most: float, start: float, scale: float) -> list[tuple[float, str]]:
-    """Four to eight round numbers of an axis, with their pixels."""
+    """Four to eight round numbers of an axis, with their places."""
     step = 10 ** math.floor(math.log10((most - least) or 1.0))
     for part in (1.0, 0.5, 0.2):
         if (most - least) / (step * part) >= 4:

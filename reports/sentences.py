@@ -204,7 +204,7 @@ def training(result: Result) -> str | None:
     if last.allreduce_bytes:
         parts.append(f"all-reduce {format_time(last.allreduce_seconds)} of {format_bytes(last.allreduce_bytes)}")
     if compute.resume:
-        parts.insert(1, f"gone on from step {compute.step}")
+        parts.insert(1, f"further epochs after step {compute.step}")
     if saved := last.checkpoints:
         mean = sum(checkpoint.seconds for checkpoint in saved) / len(saved)
         parts.append(f"{plural(len(saved), 'checkpoint')} of {format_bytes(saved[-1].bytes)}, {format_time(mean)} each")

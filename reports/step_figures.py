@@ -91,7 +91,7 @@ def step_times(pairs: Sequence[tuple[Result, Steps]]) -> Figure:
                 "type": "scatter", "mode": "lines", "x": values[keep].tolist(), "y": share[keep].tolist(),
                 "name": drawing.lines(name), "legendgroup": drawing.plain(name), "showlegend": name not in named,
                 "line": {"shape": "hv", "width": 1.6, "color": colour, "dash": dash},
-                "opacity": 0.85, "hovertemplate": f"trial {result.trials[row].trial}: %{{y:.0%}} of the steps "
+                "opacity": 0.85, "hovertemplate": f"trial {result.trials[row].trial + 1}: %{{y:.0%}} of the steps "
                 f"within %{{x:.3g}} s<extra>{drawing.plain(label)}</extra>",
             })  # fmt: skip
             named.add(name)

@@ -62,8 +62,21 @@ def test_the_wheel_holds_every_file_of_the_rooms(wheel: list[str]) -> None:
             elif path.is_file() and path.parent.name in ("templates", "systems", "profiles", "plans", "studies"):
                 package = installed_name(path.parents[1]).replace(".", "/")
                 wanted.append(f"{package}/{path.parent.name}/{path.name}")
+    docs = [path for path in (ROOT / "docs").rglob("*") if path.suffix == ".md" or path.parent.name == "examples"]
+    wanted += [f"dlio_bench/{path.relative_to(ROOT)}" for path in docs if path.is_file()]
     assert sorted(wanted) == sorted(name for name in wheel if ".dist-info/" not in name)
     assert any("reports/templates/" in name for name in wheel)
+
+
+def test_one_answer_on_versions_of_python() -> None:
+    texts = [" ".join((ROOT / page).read_text().split()) for page in ("README.md", "docs/installing.md")]
+    assert CONFIG["project"]["requires-python"] == ">=3.11,<3.14"
+    assert all("Python 3.11, 3.12 or 3.13 with venv" in text for text in texts)
+    for script, last in (("quickstart", 13), ("test", 12)):
+        text = (ROOT / "scripts" / script).read_text()
+        lasts = re.findall(r"(?m)^last_minor=(\d+)", (ROOT / "scripts" / "lib.bash").read_text() + text)
+        assert int(lasts[-1]) == last
+        assert f"PYTHON, a Python 3.11{', 3.12' * (last == 13)} or 3.{last} to make" in text
 
 
 def test_the_wheel_holds_the_licence(wheel: list[str]) -> None:

@@ -32,7 +32,7 @@ def limits_of(plan: Plan, path: Path) -> tuple[Limits, bytes]:
         if not beside.is_file():
             raise UsageError(
                 f"'{path}': limits: '{beside}' is no file. Name a TOML file of limits beside the plan "
-                "(docs/reference/limits.md), or write a table [limits]."
+                "(`dlio-bench help limits`), or write a table [limits]."
             )
         return replace(_loaded(beside), name=NAME), documents.read(beside)
     with tempfile.TemporaryDirectory(prefix="dlio-bench-limits-") as folder:

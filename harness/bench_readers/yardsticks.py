@@ -188,7 +188,9 @@ def tfdata(form: SampleView, files: Sequence[int], name: str, batch: int) -> Ite
     try:
         tf = tensorflow()
     except EnvironmentFailure as error:
-        raise NotMeasured("TensorFlow is not installed (pip install 'dlio-bench[tensorflow]')") from error
+        raise NotMeasured(
+            "TensorFlow is not installed (pip install 'dlio-bench[tensorflow]', with Python 3.11 or 3.12)"
+        ) from error
     manifest = form.dataset.manifest
     names = [str(form.dataset.path(file)) for file in files]
     count = sum(manifest.files[file].samples for file in files)

@@ -25,7 +25,8 @@ def as_tf(
     """
     if find_spec("tensorflow") is None:
         raise EnvironmentFailure(
-            "as_tf needs TensorFlow, which is not installed. Install it with pip install 'dlio-bench[tensorflow]'."
+            "as_tf needs TensorFlow, which is not installed. Install it with pip install 'dlio-bench[tensorflow]' "
+            "(Python 3.11 or 3.12)."
         )
     import tensorflow as tf
 

@@ -29,7 +29,7 @@ def add_judge(commands: Commands) -> None:
     )
     add_results(parser)
     parser.add_argument(
-        "--limits", required=True, type=Path, metavar="FILE", help="the limits, a TOML file (docs/reference/limits.md)"
+        "--limits", required=True, type=Path, metavar="FILE", help="the limits, a TOML file (`dlio-bench help limits`)"
     )
     add_outcome(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")

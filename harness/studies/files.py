@@ -26,7 +26,7 @@ from dlio_bench.reports.reproduce_rows import ATTRIBUTES, is_known
 from dlio_bench.reports.reproduce_types import Claim, Effect, Published, Run, Size, Study, Value
 from dlio_bench.units import parse_bytes, parse_seconds
 
-FIX = "docs/how-to/reproduce-published-figures.md explains the keys"
+FIX = "`dlio-bench help reproduce-published-figures` explains the keys"
 ENDING = ".toml"
 NO_VALUE = re.compile("-[^0-9.]")  # begins an option
 UNFIT = ("--help", "--out")  # options that end a command early, or that `reproduce` gives
@@ -204,8 +204,8 @@ def _claim_problems(study: Study, claim: Claim, place: str, runs: Mapping[str, R
             name = getattr(claim, key)
             if name is not None and not is_known(command, name):
                 yield (
-                    f"{place}.{key} is '{name}', which no document of `{command}` has. docs/reference/metrics.md lists "
-                    + ("those of runs; docs/how-to/reproduce-published-figures.md the others.")
+                    f"{place}.{key} is '{name}', which no document of `{command}` has. `dlio-bench help metrics` lists "
+                    "those of runs, `dlio-bench help reproduce-published-figures` the others."
                 )
     effect = claim.effect
     if effect.above is None and effect.below is None:

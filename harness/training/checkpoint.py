@@ -164,12 +164,14 @@ def required(folder: Path, about: dict[str, Any]) -> Found:
     checkpoint = newest(folder)
     if checkpoint is None:
         raise UsageError(f"There is no checkpoint in {folder} to resume from. Name another folder, or leave it out.")
-    for name, value in about.items():
-        if checkpoint.state.about.get(name) != value:
-            raise UsageError(
-                f"{checkpoint.path} was written with {name} {checkpoint.state.about.get(name)!r}, and {value!r} is "
-                "asked for now. Ask for the same, or leave --resume out."
-            )
+    held = checkpoint.state.about
+    if differ := [
+        f"{name} {held.get(name)!r}, now {value!r}" for name, value in about.items() if held.get(name) != value
+    ]:
+        raise UsageError(
+            f"{checkpoint.path} was written with {'; '.join(differ)}. Ask for the same (--data names the dataset), or "
+            "leave --resume out."
+        )
     return checkpoint
 
 

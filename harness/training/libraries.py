@@ -7,7 +7,7 @@ from dlio_bench.harness.cluster.code import installed
 
 TENSORFLOW = ((2, 16), (2, 19))  # from, and below: what Horovod 0.28.1 compiles against, and the package's extras allow
 DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu")
-INSTALL = "Install it with `pip install 'dlio-bench[tensorflow]'`, or use --compute emulate."
+INSTALL = "Install it with `pip install 'dlio-bench[tensorflow]'` (Python 3.11 or 3.12), or use --compute emulate."
 
 
 def require_libraries(exchange: str | None, what: str = "--compute train") -> None:
@@ -23,6 +23,6 @@ def require_libraries(exchange: str | None, what: str = "--compute train") -> No
         )
     if exchange == "horovod" and find_spec("horovod") is None:
         raise EnvironmentFailure(
-            "--exchange horovod: Horovod is not installed. `scripts/install-horovod FOLDER` builds it for the "
-            "TensorFlow of a virtual environment; or use --exchange mpi."
+            "--exchange horovod: Horovod is not installed. In a clone, `scripts/install-horovod FOLDER` builds it for "
+            "the TensorFlow of a virtual environment; or use --exchange mpi."
         )

@@ -2,11 +2,15 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.mpi.conftest import dlio
 from tests.plans import TINY
@@ -14,7 +18,7 @@ from tests.plans import TINY
 SITE = """
 import sys
 import reframe as rfm
-from dlio_bench.harness.integration.reframe_check import DlioBench
+from reframe_check import DlioBench
 
 @rfm.simple_test
 class Real(DlioBench):
@@ -52,9 +56,55 @@ PLAN = f"""{TINY.replace('"prefetch"', '"double-buffer"')}
 delivered_bandwidth = {{ at_least = "1 kB/s" }}
 """
 COPY = "import shutil, sys; shutil.copytree(sys.argv[1], sys.argv[3])\n"
+REFRAME = """#!{python}
+import sys
+sys.modules["dlio_bench"] = None  # as in an environment of ReFrame's own
+from reframe.frontend.cli import main
+sys.exit(main())
+"""
+HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "export.md"
+Shell = Callable[[str], subprocess.CompletedProcess[str]]
 
 
-def test_reframe_runs_the_check_and_tells_its_metrics(cache: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def shell(cache: Path, tmp_path: Path) -> Shell:
+    """Runs a line as a site does, with a ReFrame whose Python has no dlio-bench."""
+    script = tmp_path / "bin" / "reframe"
+    script.parent.mkdir()
+    script.write_text(REFRAME.format(python=sys.executable))
+    script.chmod(0o755)
+    environment = os.environ | {"HOME": str(tmp_path), "DLIO_BENCH_CACHE": str(cache), "TMPDIR": str(tmp_path)}
+    environment["PATH"] = f"{script.parent}:{Path(sys.executable).parent}:{environment['PATH']}"
+    return lambda line: subprocess.run(
+        ["bash", "-c", line], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+
+
+def test_reframe_works_as_the_page_says(shell: Shell, tmp_path: Path) -> None:
+    """With smaller runs than the page's, and references that they hold."""
+    section = HOW_TO.read_text("utf-8").partition("## ReFrame")[2]
+    first, code, last = re.findall(r"(?s)```\w*\n(.*?)```", section)
+    for old, new in (
+        (" --nodes 8 --ranks-per-node 4", " --tiny"),
+        (" --data /scratch/cdb", ""),
+        ("12e9, -0.10", "1, -0.10"),
+        ("0.05, None, 0.20", "0.5, -1.0, 1.0"),
+    ):
+        assert old in code
+        code = code.replace(old, new)
+    (tmp_path / "climate.py").write_text(code)
+    get, once, _ = first.splitlines()
+    listed, referenced = last.splitlines()
+    assert shell(get).returncode == 0
+    for line in (once.replace("--nodes 8", "--tiny"), listed, referenced):
+        done = shell(line)
+        assert done.returncode == 0, done.stdout
+        assert "Ran 1/1 test case(s)" in done.stdout or line == listed, done.stdout
+    (tmp_path / "reframe_check.py").unlink()
+    assert shell(listed).returncode == 1
+
+
+def test_reframe_runs_the_check_and_tells_its_metrics(cache: Path, shell: Shell, tmp_path: Path) -> None:
     dlio(cache, tmp_path, "run", "hepcnnb", "--tiny", "--reader", "naive", "--out", "sound")
     shutil.copytree(tmp_path / "sound", tmp_path / "invalid")
     path = tmp_path / "invalid" / "naive-1x1" / "result.json"
@@ -71,11 +121,8 @@ def test_reframe_runs_the_check_and_tells_its_metrics(cache: Path, tmp_path: Pat
     (tmp_path / "site.py").write_text(site)
 
     report = tmp_path / "report.json"
-    scripts = Path(sys.executable).parent
-    words = [scripts / "reframe", "-c", "site.py", "-r", "--prefix", tmp_path / "rfm", "--report-file", report]
-    environment = os.environ | {"HOME": str(tmp_path), "DLIO_BENCH_CACHE": str(cache), "TMPDIR": str(tmp_path)}
-    environment["PATH"] = f"{scripts}:{environment['PATH']}"
-    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    shell("dlio-bench help reframe_check.py > reframe_check.py")
+    done = shell("reframe -c site.py -r --prefix rfm --report-file report.json")
 
     cases = {case["name"]: case for case in json.loads(report.read_text())["runs"][0]["testcases"]}
     told = {name: (case["result"], str(case["fail_reason"])) for name, case in cases.items()}

@@ -113,4 +113,4 @@ def test_spans_of_all_ranks_are_there_until_one_died_or_the_run_was_stopped(
     assert main(["trace", str(file)]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "the run ended before prefetch had done all its trials" in told
-    assert f"in trial {last + 1}, of 100 steps, " in told
+    assert f"in trial {last + 1}, of 1600 steps, " in told

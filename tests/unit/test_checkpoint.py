@@ -102,8 +102,8 @@ def test_resuming_needs_a_checkpoint_of_the_same_training(tmp_path: Path) -> Non
             checkpoint.resumed(Solo(), folder, about)
     checkpoint.save(tmp_path, state(10))
     assert same(checkpoint.resumed(Solo(), tmp_path, about).state, state(10))
-    with pytest.raises(UsageError, match="written with batch 2, and 4 is asked for"):
-        checkpoint.resumed(Solo(), tmp_path, about | {"batch": 4})
+    with pytest.raises(UsageError, match="written with workload 'cdb', now 'hepcnnb'; batch 2, now 4"):
+        checkpoint.resumed(Solo(), tmp_path, {"workload": "hepcnnb", "batch": 4})
 
 
 def test_a_folder_that_takes_no_file_is_an_environment_failure(tmp_path: Path) -> None:

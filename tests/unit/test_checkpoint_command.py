@@ -69,6 +69,19 @@ def test_rates_count_the_slowest_rank_and_both_means_are_told(result: Path) -> N
     assert told["checkpoint_write_bandwidth"].ci == (40, 40)
 
 
+def test_the_answer_divides_the_numbers_that_it_tells(result: Path) -> None:
+    def two_trials(content: dict[str, Any]) -> None:
+        content["bytes"] = 600
+        content["trials"] = content["trials"][:2]
+        for trial, seconds in zip(content["trials"], (1.0, 3.0), strict=True):
+            for each in (*trial["writes"], *trial["reads"]):
+                each.update({"seconds": seconds} | ({"bytes": 600} if "bytes" in each else {}))
+
+    told = checkpoint_text.answer(altered(result, two_trials))
+    assert "a checkpoint of 600 B was written in 2 s (300 B/s)" in told  # and not 400, the mean of 600 and 200
+    assert "in 2 s (300 B/s), slowest" in told
+
+
 @pytest.mark.parametrize(
     ("change", "failing"),
     [

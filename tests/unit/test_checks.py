@@ -68,6 +68,28 @@ def test_a_clean_run_passes_every_check() -> None:
     }  # fmt: skip
 
 
+def test_content_says_that_a_sample_was_read_on_one_node_alone() -> None:
+    def expected(job: Job) -> str:
+        made = checks(job, COUNT, ROW, trials(), None, verified())
+        return next(check.expected for check in made if check.name == "content")
+
+    several = replace(JOB, nodes=2)
+    assert expected(several).endswith("delivered fields as generated, each on one of 2 nodes")
+    for job in (replace(JOB, nodes=1), replace(several, check_crc=True)):
+        assert expected(job).endswith("delivered fields as generated")
+
+
+def test_a_cold_cache_is_not_asked_of_a_smoke_test() -> None:
+    """Others may read the same small files at the same time."""
+
+    def warm(found: list[Trial], own: Verified) -> Verified:
+        set_host(found, resident_share=0.9)
+        return own
+
+    assert failed(warm) == ["cold cache"]
+    assert failed(warm, replace(JOB, options=Options("cdb", tiny=True))) == []
+
+
 def test_emulated_compute_is_not_judged_for_the_reason_that_is_true() -> None:
     def judged(job: Job) -> str:
         return next(

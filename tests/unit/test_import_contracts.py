@@ -21,8 +21,8 @@ STOREYS = (
     "machine", "cluster", "live", "ground", "plan", "storage", "streams", "timeline", "readers", "library", "training",
     "simulator", "generation", "storage_bench", "calibration", "checkpoints",
     "run/asked", "run/measured", "run/predicted",
-    "run/told", "run", "bench_readers", "coupling", "capacity", "results", "tracing", "integration", "notebooks",
-    "listing", "doctor", "parser", "acceptance", "studies", "job_script", "cli",
+    "run/told", "run", "bench_readers", "coupling", "capacity", "results", "tracing", "notebooks",
+    "listing", "doctor", "pages", "parser", "acceptance", "studies", "job_script", "cli",
 )  # fmt: skip
 # What a run needs and a reader of results does not.
 MEASURING = {"mpi4py", "horovod", "h5py", "tensorflow"}

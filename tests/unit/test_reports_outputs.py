@@ -24,6 +24,7 @@ from dlio_bench.reports import (
     result,
     step_figures,
     text,
+    trainer_text,
 )
 from dlio_bench.reports.drawing import log_axis
 from dlio_bench.reports.metrics import METRICS
@@ -267,8 +268,16 @@ def test_every_figure_says_its_numbers_in_words(made: Complete) -> None:
 
 def test_heat_map_is_the_stall_of_the_median_trial(made: Complete) -> None:
     found, steps = made()
-    drawn = drawn_on(html.page([(found, steps)]))["map0"]["data"][0]
-    assert drawn["z"] == [[float(f"{cell:.6g}") for cell in row] for row in steps["stall"][2].tolist()]
+    page = html.page([(found, steps)])
+    drawn = drawn_on(page)
+    assert drawn["map0"]["data"][0]["z"] == [
+        [float(f"{cell:.6g}") for cell in row] for row in steps["stall"][2].tolist()
+    ]
+    assert "Trial 3 of 4, the median one" in Page(page).text  # from 1, as `trace` and the progress line count
+    assert "  trial 3 of 4: " in trainer_text.render(found, steps, 2)
+    assert [curve["hovertemplate"].partition(":")[0] for curve in drawn["steps"]["data"]] == [
+        "trial 2", "trial 3", "trial 4",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("change", "word"), [(tiny, "TINY"), (fail_content, "INVALID")])

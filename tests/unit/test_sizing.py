@@ -61,6 +61,8 @@ def test_a_smoke_test_stays_short() -> None:
         sizes("cosmoflow", nodes=(2,), tiny=True) == sizes("cosmoflow", nodes=(2,), min_seconds=0.0) == (32, 1, 1, 16)
     )
     assert sizes("cdb", nodes=(2,), tiny=True, compute="none") == (32, 1, 1, 16)
+    for epochs in (1, 2, 40):  # one dataset, so that --resume with further epochs finds it again
+        assert sizes("cdb", nodes=(2,), tiny=True, epochs=epochs) == (32, 1, epochs, 16 * epochs)
 
 
 def test_what_a_first_look_says_makes_trials_of_the_fastest_reader_long_enough() -> None:

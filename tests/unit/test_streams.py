@@ -205,6 +205,7 @@ def test_a_dry_run_tells_the_layout_of_streams_and_the_memory_that_they_hold(
         (["--reader", "stream", "--stream", "al"], "Did you mean 'all'"),
         (["--reader", "stream", "--producers", "0"], "--producers"),
         (["--reader", "stream", "--stream-engine", "bp", "--stream", "round-robin"], "--stream-engine sst"),
+        (["--reader", "stream", "--stream-engine", "bp", "--stream", "on-demand"], "--stream-engine sst"),
         (["--reader", "stream", "--inline", "--producers", "2"], "Leave out --producers, or --inline"),
         (["--reader", "stream", "--stream-full", "drop"], "--stream-full"),
         (["--reader", "stream", "--io", "direct"], "direct reads of theirs are not built"),

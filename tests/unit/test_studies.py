@@ -32,6 +32,8 @@ from dlio_bench.reports.reproduce_types import (
     Study,
 )
 from dlio_bench.units import parse_bytes, parse_seconds
+from tests.browser import Browser
+from tests.needs import needs
 
 STUDIES = files.chosen([])
 CLAIMS = [(name, number) for name, study in STUDIES.items() for number in range(len(study.claim))]
@@ -344,3 +346,30 @@ def test_pages_take_no_orders_from_a_file() -> None:
     assert all(len(line) <= 80 for line in text.splitlines())
     assert "REPRODUCED  a: " in text
     assert "2  [elapsed_seconds of slow over that of quick]" in text
+
+
+# Texts of figures that are cut, or lie on another text of theirs.
+CROWDED = """[...document.querySelectorAll(".claim svg")].flatMap((figure) => {
+  const frame = figure.getBoundingClientRect();
+  const boxes = [...figure.querySelectorAll("text")].map((text) => [text.textContent, text.getBoundingClientRect()]);
+  return boxes.filter(([, a], position) => a.left < frame.left || a.right > Math.min(frame.right, innerWidth)
+    || a.bottom > frame.bottom
+    || boxes.slice(position + 1).some(([, b]) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
+      && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3)).map(([said]) => said); })"""
+
+
+@needs("browser")
+def test_figures_of_all_claims_fit_a_telephone(tmp_path: files.Path) -> None:
+    answers = []
+    for name, number in CLAIMS:
+        claim = STUDIES[name].claim[number]
+        rows = rows_of(claim, 2.5)
+        answers.append(reproduce.evaluate(name, replaced(STUDIES[name], claim=(claim,), untestable=""), rows))
+    page = tmp_path / "report.html"
+    reproduce_html.write(document(*answers), page)
+    with Browser(tmp_path / "profile") as browser:
+        for width in (390, 1280):
+            browser.open(page, width=width, drawn=False)
+            assert browser.run("document.querySelectorAll('.claim svg').length") == len(CLAIMS)
+            assert browser.run(CROWDED) == []
+            assert browser.run("document.documentElement.scrollWidth") <= width

@@ -15,6 +15,7 @@ from dlio_bench.benchmarks.model import Course, Part, Sample
 from dlio_bench.benchmarks.networks import Layers, keras
 from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.errors import DataError, Diverged, EnvironmentFailure, UsageError
+from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.run.asked.jobs import jobs
 from dlio_bench.harness.run.asked.options import Options
@@ -334,11 +335,17 @@ def saved(tmp_path: Path) -> Path:
     return tmp_path / "saved"
 
 
-def test_a_run_that_goes_on_takes_the_seed_of_its_beginning(saved: Path) -> None:
+def test_a_run_that_goes_on_takes_the_seed_of_its_beginning(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     request = look_up(Options("cdb", tiny=True, compute="train", resume=saved))
     [job] = jobs(request, TrialSize(1, 1, ()), saved, None)
     assert (job.seed, job.trials, job.warmup_trials) == (77, 1, 0)
     assert training.first_epoch(job, 4) == 3
+    assert (
+        main(["run", "cdb", "--tiny", "--compute", "train", "--resume", str(saved), "--epochs", "2", "--dry-run"]) == 0
+    )
+    assert "32 steps in 2 further epochs of 16, after the 12 steps of the checkpoint" in " ".join(
+        capsys.readouterr().out.split()
+    )
     with pytest.raises(UsageError, match="in the middle of an epoch of 5"):
         training.first_epoch(job, 5)
 

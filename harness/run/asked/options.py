@@ -364,8 +364,8 @@ class Options(Struct, frozen=True):
     resume: Annotated[
         Path | None,
         opt.folder(
-            "start from the newest whole checkpoint in DIR, which must be of the end of an epoch, and run one trial. "
-            "With --compute infer: predict with its weights"
+            "start from the newest whole checkpoint in DIR, which must be of the end of an epoch, and run one trial of "
+            "--epochs further epochs, on the same dataset. With --compute infer: predict with its weights"
         ),
     ] = None
     trials: Annotated[

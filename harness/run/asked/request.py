@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dlio_bench.benchmarks import registry
 from dlio_bench.benchmarks.layouts import find_layout
@@ -139,16 +140,19 @@ class Request(Struct, frozen=True):
         UsageError if there are too many ranks for them.
         """
         most, chosen = self.largest()
+        asked = self.epochs
+        if self.options.tiny:  # one dataset for smoke tests of any length, so that --resume finds it again
+            chosen, asked = replace(chosen, epochs=1), 1
         training = files_needed(
             most,
             chosen,
             samples_per_file=self.layout.samples_per_file,
             ranks=self.most_ranks,
             needed=self._steps_of_data(chosen.batch),
-            asked_epochs=self.epochs,
+            asked_epochs=asked,
             held=[int(size / self.view_bytes) for size in held] if self.minimum.seconds else [],
             dealt=self._dealt,
-            pass_steps=(self.options.steps_per_epoch or 0) * (self.epochs or 1),
+            pass_steps=(self.options.steps_per_epoch or 0) * (asked or 1),
         )
         return {TRAIN: training} | ({VALIDATION: self._validation_files(training)} if self.validation else {})
 

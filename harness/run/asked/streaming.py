@@ -46,10 +46,10 @@ def resolve(options: Options, rows: Sequence[Policy]) -> Streaming | None:
     if not mode.known:
         _require_demanded(options)
     engine, full = options.stream_engine or adios.SST, options.stream_full or FULL[0]
-    if engine == adios.BP and mode.distribution != "AllToAll":
+    if engine == adios.BP and (mode.distribution != "AllToAll" or not mode.known):
         raise UsageError(
-            f"--stream {mode.name}: ADIOS2 deals the steps of a network stream alone. Use --stream-engine sst, or "
-            f"--stream {modes.ALL} or {modes.PLANNED}."
+            f"--stream {mode.name} --stream-engine {engine}: only a network stream deals batches while trainers take "
+            f"them. Use --stream-engine {adios.SST}, or --stream {modes.ALL} or {modes.PLANNED}."
         )
     if not options.inline:
         adios.require()

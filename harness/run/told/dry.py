@@ -167,7 +167,11 @@ def _streams(job: Job, batch_bytes: float) -> str:
 
 
 def _trial(request: Request, job: Job, steps: int, per_epoch: int) -> str:
-    text = f"{plural(steps, 'step')} in {plural(job.epochs, 'epoch')} of {per_epoch}"
+    resumed = job.train if job.train is not None and job.train.resume is not None else None
+    epoch = "epoch" if resumed is None else "further epoch"
+    text = f"{plural(steps, 'step')} in {plural(job.epochs, epoch)} of {per_epoch}"
+    if resumed is not None:
+        text += f", after the {plural(resumed.step, 'step')} of the checkpoint"
     if request.looks_first:
         text += f", or more: as many epochs as take {format_seconds(request.minimum.seconds)}, by a first look"
     return text

@@ -13,7 +13,7 @@ from dlio_bench.harness.training.exchange.nodes import Nodes, by_node, parts
 from dlio_bench.harness.training.exchange.options import ExchangeOptions
 
 Shapes = tuple[tuple[int, ...], ...]
-HOW_TO_BUILD = "`scripts/install-horovod FOLDER` builds it for the TensorFlow of a virtual environment"
+HOW_TO_BUILD = "in a clone, `scripts/install-horovod FOLDER` builds it for the TensorFlow of a virtual environment"
 
 
 def load() -> Any:

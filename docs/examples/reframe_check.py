@@ -1,6 +1,6 @@
-"""A ReFrame check around a run or an acceptance: `reframe -c THIS_FILE -r`. It needs no dlio-bench where ReFrame runs.
+"""A ReFrame check around a run or an acceptance: `reframe -c THIS_FILE -r`. ReFrame needs no dlio-bench in its Python.
 
-How to set its command and its references: docs/how-to/export.md.
+How to set its command and its references: `dlio-bench help export`.
 """
 
 import json
@@ -18,8 +18,8 @@ from reframe.core.builtins import run_before, sanity_function, variable
 class DlioBench(rfm.RunOnlyRegressionTest):
     """Sound if no result is INVALID and, where limits judged them, the verdict is pass; its metrics are performance.
 
-    command: of dlio-bench, without --out. metrics: names of docs/reference/metrics.md; with several results a name
-    begins with the result's folder: `naive-8x1.stall_share`.
+    command: of dlio-bench, without --out. metrics: names that `dlio-bench help metrics` lists; with several results a
+    name begins with the result's folder: `naive-8x1.stall_share`.
     """
 
     command = variable(str, value="run cdb --nodes 1 --reader prefetch")

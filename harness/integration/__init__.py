@@ -1,1 +1,0 @@
-"""dlio-bench as a part of other tools, which load these files themselves."""
