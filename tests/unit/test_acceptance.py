@@ -352,6 +352,10 @@ def test_a_dry_run_tells_everything_and_makes_nothing(
     [
         ({"run": run_of(staging="2GB"), "memory_per_node": "1GiB"}, "need 2 GB, but a node has 1.07 GB"),
         ({"run": run_of(staging="2GB"), "memory_per_node": "1GiB", "launcher": "srun"}, "need 2 GB, but a node has"),
+        (
+            {"run": run_of(tiny=False), "storage": {"size": "100MB"}, "dataset": {"times_memory": 0, "steps": 8}},
+            "[storage]: 16 readers need at least a sample each, and the 1 files of ",
+        ),
         ({"nodes": [3000]}, "this machine is too small for so many virtual nodes"),
     ],
 )
