@@ -1,18 +1,19 @@
 """Why a result may not be used: its own checks, its own numbers, and what the limits ask of every result."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from dlio_bench.reports import statistics
+from dlio_bench.reports.environment import Host
 from dlio_bench.reports.formatting import format_time, plural
 from dlio_bench.reports.judgement import Reason
 from dlio_bench.reports.limits import Settings
 from dlio_bench.reports.marks import ALTERED, COLD_BEFORE, SERVED
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.trials import LEAST_DEVICE
-from dlio_bench.reports.types import Result
+from dlio_bench.reports.types import Check, Metric, Result
 from dlio_bench.units import format_bytes
 
 CONTENT_CHECK = "content"
@@ -24,13 +25,78 @@ NOTHING = 1e-12  # absolute: shares that are zero but for rounding
 def reasons(result: Result, steps: Steps, asked: Settings) -> list[Reason]:
     """All reasons, in a fixed order; none for a result that may be used."""
     altered = [Reason("altered", f"its digest does not match: {WAS_ALTERED}")] if ALTERED in result.marks else []
-    return [*altered, *_checks(result), *_numbers(result, steps), *_amount(result, asked), *_caches(result, asked)]
+    return [
+        *altered,
+        *broken(result.checks),
+        *_numbers(result, steps),
+        *too_little([trial.elapsed_seconds for trial in result.measured], asked),
+        *_steps(result, asked),
+        *_caches(result, asked),
+    ]
 
 
-def _checks(result: Result) -> Iterator[Reason]:
-    for check in result.checks:
+# ---- rules for results of every kind
+
+
+def broken(checks: Iterable[Check]) -> Iterator[Reason]:
+    """Checks that did not hold."""
+    for check in checks:
         if not check.ok:
             yield Reason(check.name, f"expected {check.expected}; found {check.found}")
+
+
+def differing(stated: Mapping[str, Metric], again: Mapping[str, Metric], source: str) -> Iterator[Reason]:
+    """Metrics that are not those which were worked out again; source: from what, such as `steps`."""
+    none = Metric(None, "", None)
+    for name, worked_out in again.items():
+        metric = stated.get(name, none)
+        for what, here, there in (
+            ("", (metric.value,), (worked_out.value,)),
+            (".ci", metric.ci or (None,), worked_out.ci or (None,)),
+        ):
+            if not _same(here, there):
+                yield Reason("metrics", f"metrics.{name}{what} is {_plain(here)}, its {source} give {_plain(there)}")
+
+
+def too_little(trial_seconds: Sequence[float], asked: Settings) -> Iterator[Reason]:
+    """Fewer or shorter trials than the limits ask for."""
+    if len(trial_seconds) < asked.trials:
+        yield Reason("trials", f"{plural(len(trial_seconds), 'timed trial')}, the limits ask for {asked.trials}")
+    if min(trial_seconds) < asked.min_seconds:
+        yield Reason(
+            "min_seconds",
+            f"the shortest trial took {format_time(min(trial_seconds))}, the limits ask for "
+            f"{format_time(asked.min_seconds)}",
+        )
+
+
+def too_small(what: str, size: int, hosts: Iterable[Host], asked: Settings) -> Iterator[Reason]:
+    """Data, of which a cold cache was not seen, that are not as many times the memory of all hosts as is asked for."""
+    if asked.dataset_to_memory is None:
+        return
+    memory = [host.memory_bytes or 0 for host in hosts]
+    ratio = size / sum(memory) if memory and all(memory) else None
+    if ratio is None or ratio < asked.dataset_to_memory:
+        has = "the memory of the hosts is not known" if ratio is None else (
+            f"{what} {ratio:.3g} times the {format_bytes(sum(memory))} of memory of its {plural(len(memory), 'host')}"
+        )  # fmt: skip
+        yield Reason(
+            "dataset_to_memory",
+            f"{has}, the limits ask for {asked.dataset_to_memory:g} times, and a cold cache was not seen either",
+        )
+
+
+def too_fast(rate: float, what: str, nodes: int, asked: Settings) -> Iterator[Reason]:
+    """More bytes a second than the nodes can receive."""
+    if asked.node_bandwidth is not None and rate > nodes * asked.node_bandwidth:
+        yield Reason(
+            "node_bandwidth",
+            f"{format_bytes(rate)}/s were {what}, and {plural(nodes, 'node')} can receive at most "
+            f"{format_bytes(nodes * asked.node_bandwidth)}/s: some came from memory",
+        )
+
+
+# ---- of a run
 
 
 def _numbers(result: Result, steps: Steps) -> Iterator[Reason]:
@@ -41,15 +107,7 @@ def _numbers(result: Result, steps: Steps) -> Iterator[Reason]:
     except (ArithmeticError, LookupError, ValueError) as error:
         yield Reason("metrics", f"its metrics cannot be worked out from its steps ({error})")
         return
-    for name, metric in result.metrics.items():
-        for what, stated, worked_out in (
-            ("", (metric.value,), (again[name].value,)),
-            (".ci", metric.ci or (None,), again[name].ci or (None,)),
-        ):
-            if not _same(stated, worked_out):
-                yield Reason(
-                    "metrics", f"metrics.{name}{what} is {_plain(stated)}, its steps give {_plain(worked_out)}"
-                )
+    yield from differing(result.metrics, again, "steps")
 
 
 def _same(stated: tuple[float | None, ...], worked_out: tuple[float | None, ...]) -> bool:
@@ -63,17 +121,8 @@ def _plain(values: tuple[float | None, ...]) -> str:
     return " … ".join("nothing" if value is None else f"{value:.6g}" for value in values)
 
 
-def _amount(result: Result, asked: Settings) -> Iterator[Reason]:
-    measured = result.measured
-    if len(measured) < asked.trials:
-        yield Reason("trials", f"{plural(len(measured), 'timed trial')}, the limits ask for {asked.trials}")
-    shortest = min(trial.elapsed_seconds for trial in measured)
-    if shortest < asked.min_seconds:
-        yield Reason(
-            "min_seconds",
-            f"the shortest trial took {format_time(shortest)}, the limits ask for {format_time(asked.min_seconds)}",
-        )
-    fewest = min(trial.steps for trial in measured)
+def _steps(result: Result, asked: Settings) -> Iterator[Reason]:
+    fewest = min(trial.steps for trial in result.measured)
     if fewest < asked.min_steps:
         yield Reason("min_steps", f"a trial has {plural(fewest, 'step')}, the limits ask for {asked.min_steps}")
 
@@ -89,29 +138,10 @@ def _caches(result: Result, asked: Settings) -> Iterator[Reason]:
         )
     if asked.cache not in (None, plan.cache) and not (asked.cache == "cold" and plan.cache in COLD_BEFORE):
         yield Reason("cache", f"the cache was {plan.cache} before each trial, the limits ask for {asked.cache}")
-    if asked.dataset_to_memory is not None and not seen_cold(result):
-        memory = [host.memory_bytes for host in result.environment.hosts.values()]
-        known = [size for size in memory if size is not None and size > 0]
-        ratio = result.dataset.stored_bytes / sum(known) if known and len(known) == len(memory) else None
-        if ratio is None or ratio < asked.dataset_to_memory:
-            has = (
-                "the memory of the hosts is not known"
-                if ratio is None
-                else f"the dataset has {ratio:.3g} times the {format_bytes(sum(known))} of memory of its "
-                f"{plural(len(memory), 'host')}"
-            )
-            yield Reason(
-                "dataset_to_memory",
-                f"{has}, the limits ask for {asked.dataset_to_memory:g} times, and a cold cache was not seen either",
-            )
-    if asked.node_bandwidth is not None:
-        rate, most = result.value("pfs_bandwidth"), plan.nodes * asked.node_bandwidth
-        if rate > most:
-            yield Reason(
-                "node_bandwidth",
-                f"{format_bytes(rate)}/s were read from files, and {plural(plan.nodes, 'node')} can receive at most "
-                f"{format_bytes(most)}/s: some came from memory",
-            )
+    if not seen_cold(result):
+        hosts = result.environment.hosts.values()
+        yield from too_small("the dataset has", result.dataset.stored_bytes, hosts, asked)
+    yield from too_fast(result.value("pfs_bandwidth"), "read from files", plan.nodes, asked)
 
 
 def seen_cold(result: Result) -> bool:

@@ -32,7 +32,7 @@ def load_files(paths: Sequence[Path]) -> dict[Path, tuple[Result, Steps]]:
         if not files:
             raise UsageError(f"'{path}' holds results of checkpoints alone, which `show`, `report` and `judge` take.")
         new = {file: load(file, mark_altered=True) for file in files if file not in pairs}
-        pairs |= sorted(new.items(), key=lambda item: (item[1][0].created, item[0]))
+        pairs |= _by_creation(new)
     return pairs
 
 
@@ -55,17 +55,23 @@ def load_each(paths: Sequence[Path]) -> tuple[list[tuple[Result, Steps]], list[D
     documents: dict[Path, Document] = {}
     unreadable: dict[Path, Unreadable] = {}
     for path in paths:
+        new: dict[Path, tuple[Result, Steps]] = {}
         for file in _files(path):
             try:
                 if checkpoint.is_checkpoint(file):
                     documents[file] = checkpoint.load(file)
                 else:
-                    pairs[file] = load(file, mark_altered=True)
+                    new[file] = load(file, mark_altered=True)
             except DataError as error:
                 name = _name(file, path)
                 reason = str(error).replace(f"{file.parent}/", f"{name.parent}/")
                 unreadable[file] = Unreadable(printable(str(name)), printable(reason))
+        pairs |= _by_creation(new)
     return list(pairs.values()), list(documents.values()), list(unreadable.values())
+
+
+def _by_creation(pairs: dict[Path, tuple[Result, Steps]]) -> list[tuple[Path, tuple[Result, Steps]]]:
+    return sorted(pairs.items(), key=lambda item: (item[1][0].created, item[0]))
 
 
 def _name(file: Path, named: Path) -> Path:

@@ -26,7 +26,10 @@ class NodeRoom(Struct, frozen=True, kw_only=True):
 
 
 class Host(Struct, frozen=True, kw_only=True):
-    """A machine: enough to explain a number, no secrets. None: not known."""
+    """A machine: enough to explain a number, no secrets. None: not known.
+
+    client: version of the file system's client where it is no part of the kernel. network: links that are up.
+    """
 
     host: str | None = None
     cpu: str | None = None
@@ -41,6 +44,9 @@ class Host(Struct, frozen=True, kw_only=True):
     packages: dict[str, str] = {}
     libmpi: str | None = None
     mount: Mount | None = None
+    client: str | None = None
+    network: list[str] = []
+    drives: list[str] = []
     stripe: dict[str, str] | None = None
     variables: dict[str, str] = {}
     room: NodeRoom | None = None

@@ -1,5 +1,6 @@
 """Results as one HTML page that answers first. Nothing is fetched: plotly.js and the data are inside."""
 
+import hashlib
 import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench.reports import (
+    acceptance,
     byte_figures,
     facts,
     figures,
@@ -23,13 +25,15 @@ from dlio_bench.reports import (
     tables,
     transfers,
 )
+from dlio_bench.reports.acceptance import Campaign
 from dlio_bench.reports.advice import advice, shared_advice, slowest_rank
 from dlio_bench.reports.comparable import comparable, ordered, refusals
 from dlio_bench.reports.comparison import answer, comparisons, credits, rows_of
 from dlio_bench.reports.drawing import Figure
 from dlio_bench.reports.files import write_whole
-from dlio_bench.reports.judgement import Judgement
-from dlio_bench.reports.judgement_page import judged
+from dlio_bench.reports.judgement import Judgement, as_json
+from dlio_bench.reports.judgement_page import judged, tone
+from dlio_bench.reports.judgement_text import headline
 from dlio_bench.reports.marks import ALTERED
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.metrics import METRICS, SHARES
@@ -45,15 +49,23 @@ MOST_ANSWERS = 3  # of node counts: more would push the chart below the fold
 CARDS = 5
 
 
-def write(results: Sequence[tuple[Result, Steps]], path: Path, judgement: Judgement | None = None) -> None:
+def write(
+    results: Sequence[tuple[Result, Steps]],
+    path: Path,
+    judgement: Judgement | None = None,
+    campaign: Campaign | None = None,
+) -> None:
     """Write the page of one or several results with their steps to `path`, whole or not at all.
 
-    judgement: of these results. Raises EnvironmentFailure when it cannot be written.
+    judgement: of these results; campaign: the acceptance that they are of. EnvironmentFailure when it cannot be
+    written.
     """
-    write_whole(path, page(results, judgement).encode())
+    write_whole(path, page(results, judgement, campaign).encode())
 
 
-def page(pairs: Sequence[tuple[Result, Steps]], judgement: Judgement | None = None) -> str:
+def page(
+    pairs: Sequence[tuple[Result, Steps]], judgement: Judgement | None = None, campaign: Campaign | None = None
+) -> str:
     """The page's HTML. Every text of a result is escaped; the figures' data are JSON in a script element."""
     results = ordered([result for result, _ in pairs])
     steps_of = {id(result): steps for result, steps in pairs}
@@ -63,13 +75,19 @@ def page(pairs: Sequence[tuple[Result, Steps]], judgement: Judgement | None = No
     drawn = _figures(pairs, compared, maps)
     shown_advice, all_advice = _advice(pairs)
     said = answer(results)
+    shown = None if judgement is None else judged(judgement)
     return render(
         "report.html.j2",
         drawn,
         title=_title(results),
         subject=_subject(results, len({host for result in results for host in result.environment.hosts})),
-        headline=judge.gravest_headline(results) if judgement is None else judged(judgement).headline,
-        judged=None if judgement is None else judged(judgement),
+        headline=judge.gravest_headline(results) if shown is None else shown.headline,
+        judged=shown,
+        tone=tone,
+        campaign=campaign,
+        accepted=None if campaign is None else acceptance.facts(campaign, results),
+        ceilings=acceptance.ceilings(results),
+        judgement_digest="" if judgement is None else hashlib.sha256(as_json(judgement).encode()).hexdigest(),
         marks=list(dict.fromkeys(mark for result in results for mark in result.marks)),
         cards=_cards(results[0]) if len(pairs) == 1 else [],
         cases=[_case(label, *pair) for label, pair in zip(labels, pairs, strict=True)],
@@ -78,7 +96,7 @@ def page(pairs: Sequence[tuple[Result, Steps]], judgement: Judgement | None = No
         answer=said if len(said) <= MOST_ANSWERS else said[-1:],
         other_answers=said[:-1] if len(said) > MOST_ANSWERS else [],
         altered=ALTERED in {mark for result in results for mark in result.marks},
-        compared=_compared(results),
+        compared=_compared(results, judgement),
         credits=credits(results),
         comparisons=comparisons(results),
         refusals=refusals(results),
@@ -190,16 +208,17 @@ def _cards(result: Result) -> list[dict[str, str]]:
     ]
 
 
-def _compared(results: Sequence[Result]) -> list[dict[str, str]]:
+def _compared(results: Sequence[Result], judgement: Judgement | None) -> list[dict[str, str]]:
     """The rows of the table that compares results: one a result."""
     rows = rows_of(results)
+    verdicts = {} if judgement is None else {entry.digest: headline(entry) for entry in judgement.results}
     common = set.intersection(*(set(result.marks) for result in results))
     told = []
     for label, result in zip(tables.labels(results), results, strict=True):
         metrics, row = result.metrics, rows.get(id(result))
         ratio, *ends = formatting.format_times(row.ratio, *(row.interval or ())) if row else ["-"]
         told.append({
-            "label": label, "headline": judge.headline(result),
+            "label": label, "headline": verdicts.get(result.digest, judge.headline(result)),
             "marks": ", ".join(mark for mark in result.marks if mark not in common),
             "time": formatting.number(metrics["elapsed_seconds"]),
             "certain": formatting.interval(metrics["elapsed_seconds"]),

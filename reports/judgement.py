@@ -1,15 +1,19 @@
 """What comes out when results are judged against limits, as types: the same from the same files on every machine."""
 
 import json
+from collections.abc import Collection
+from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct, field
 
+from dlio_bench.errors import DataError
 from dlio_bench.reports.limits import Settings, Side, Statistic
-from dlio_bench.reports.typed import Amount, Some, to_json
+from dlio_bench.reports.typed import Amount, Some, convert, load_json, require_schema, to_json
 from dlio_bench.reports.types import Class
 
 SCHEMA = "dlio-bench/judgement/1"
+NAME = "judgement.json"
 Verdict = Literal["pass", "fail", "invalid", "none"]
 
 
@@ -106,6 +110,24 @@ class Judgement(Struct, frozen=True, kw_only=True):
     def findings(self) -> list[Finding]:
         """All limits: those of the results, then those without a result."""
         return [finding for judged in self.results for finding in judged.findings] + self.missing
+
+
+def of_folder(folder: Path, digests: Collection[str]) -> Judgement | None:
+    """The judgement that a folder holds of results with these digests; None where it holds none of them all.
+
+    DataError for a file that is no judgement.
+    """
+    path = folder / NAME
+    if not path.is_file():
+        return None
+    fix = f"Give --limits, or remove '{path}'"
+    document = load_json(path, fix)
+    require_schema(document, [SCHEMA], str(path), fix)
+    try:
+        judgement = convert(document, Judgement)
+    except ValueError as error:
+        raise DataError(f"'{path}' is no judgement ({error}). {fix}.") from None
+    return judgement if {*digests} <= {judged.digest for judged in judgement.results} else None
 
 
 def as_json(judgement: Judgement) -> str:

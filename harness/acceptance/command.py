@@ -13,6 +13,7 @@ from dlio_bench.harness.acceptance import contract, handover, outlook, record, t
 from dlio_bench.harness.acceptance.campaign import Campaign
 from dlio_bench.harness.acceptance.datasets import Memory, require_space, sources
 from dlio_bench.harness.acceptance.parts import parts
+from dlio_bench.harness.acceptance.places import places, require_places
 from dlio_bench.harness.acceptance.plan import load, placed
 from dlio_bench.harness.acceptance.record import Site
 from dlio_bench.harness.cluster import allocation
@@ -47,6 +48,9 @@ def accept(options: Options) -> int:
     memory = Memory(site.memory_per_node, plan.memory is not None, site.real_nodes)
     with placed(f"'{options.plan}'"):
         by_table = sources(plan, options.plan.parent, Path(site.cache), memory)
+        different = list({source.name: source for source in by_table.values()}.values())
+        there = places(plan, options.plan.parent, different)
+        require_places(plan, there, different)
         planned = parts(plan, options.plan.parent, by_table)
         foreseen = [outlook.foresee(plan, part, memory, options.out) for part in planned]
     contract.require_answerable(plan, options.plan, limits, [entry for entry in foreseen if entry.measured])
@@ -55,14 +59,13 @@ def accept(options: Options) -> int:
         _require_here(options, site, here)
     outlook.require_all(plan, left, in_allocation=here.real_nodes or not options.dry_run)
 
-    different = list({source.name: source for source in by_table.values()}.values())
     made = [source for source in different if not source.is_given]
     free = free_bytes(existing(made[0].folder)) if made else None
-    outlines = told.document(plan, record.digest(plan), memory, free, foreseen)
+    outlines = told.document(plan, record.digest(plan), memory, there, free, foreseen)
     if options.json and options.dry_run:
         print(json.dumps(outlines, indent=1))
     else:
-        shown = told.render(plan, memory, different, foreseen, options.out, free)
+        shown = told.render(plan, memory, different, there, foreseen, options.out, free)
         print(shown, file=sys.stderr if options.json else sys.stdout, flush=True)
     require_space(made)
     if options.dry_run:
@@ -76,12 +79,12 @@ def accept(options: Options) -> int:
     with record.held(options.out, _say) as handle:
         if (now := record.load(options.out)) is not None:  # of a process that has just ended
             record.require_same(now, plan, options.out)
-        record.save(plan, site, options.out)
+        campaign = record.save(plan, site, there, limits.sha256, now, options.out)
         write_whole(options.out / handover.PLAN, content)
         write_whole(options.out / contract.NAME, limits_content)
         Campaign(plan, options.out, handle, resume).carry_out(planned, _say, [entry.seconds for entry in foreseen])
         _say("judging, and writing the page")
-        judgement = handover.hand_over(plan, options.out, limits)
+        judgement = handover.hand_over(plan, campaign, options.out, limits)
     if options.json:
         print(json.dumps({"folder": str(options.out), **to_json(judgement)}, indent=1))
     else:

@@ -9,30 +9,35 @@ from dlio_bench import __version__
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.acceptance.contract import NAME as LIMITS
 from dlio_bench.harness.acceptance.parts import RESULTS, STORAGE
+from dlio_bench.harness.acceptance.places import require_measured_there
 from dlio_bench.harness.acceptance.plan import Plan
-from dlio_bench.harness.acceptance.record import CAMPAIGN, JOURNAL
+from dlio_bench.harness.acceptance.record import JOURNAL, Record
 from dlio_bench.reports import html, judgement_text, junit
+from dlio_bench.reports.acceptance import CAMPAIGN, Campaign
 from dlio_bench.reports.collection import load_each
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.judge import judge
+from dlio_bench.reports.judgement import NAME as JUDGEMENT
 from dlio_bench.reports.judgement import Judgement, as_json
 from dlio_bench.reports.limits import Limits
+from dlio_bench.reports.machines import few
 from dlio_bench.wrapping import wrapped
 
-PLAN, PAGE, JUDGEMENT, JUNIT, SUMS, README = (
-    "plan.toml", "report.html", "judgement.json", "junit.xml", "SHA256SUMS", "README.txt",
-)  # fmt: skip
+PLAN, PAGE, JUNIT, SUMS, README = "plan.toml", "report.html", "junit.xml", "SHA256SUMS", "README.txt"
 BLOCK = 1 << 20
 
 
-def hand_over(plan: Plan, folder: Path, limits: Limits) -> Judgement:
+def hand_over(plan: Plan, campaign: Record, folder: Path, limits: Limits) -> Judgement:
     """Judge what the campaign measured, and write everything that is made of its results. BenchError."""
     pairs, documents, suspects = load_each([folder / RESULTS])
+    hosts = [(result.workload.title, result.environment.hosts) for result, _ in pairs]
+    hosts += [(document.model.title, document.hosts) for document in documents]
+    require_measured_there(plan, hosts)
     judgement = judge(pairs, limits, suspects, checkpoints=documents)
     write_whole(folder / JUDGEMENT, as_json(judgement).encode())
     write_whole(folder / JUNIT, junit.render(judgement).encode())
-    html.write(pairs, folder / PAGE, judgement)
-    write_whole(folder / README, readme(plan, judgement, _beginnings(folder)).encode())
+    html.write(pairs, folder / PAGE, judgement, campaign)
+    write_whole(folder / README, readme(campaign, judgement, _beginnings(folder)).encode())
     write_whole(folder / SUMS, sums(folder).encode())
     return judgement
 
@@ -46,7 +51,7 @@ def sums(folder: Path) -> str:
         raise EnvironmentFailure(f"'{error.filename}' could not be read: {error.strerror}. Run again.") from error
 
 
-def readme(plan: Plan, judgement: Judgement, beginnings: Sequence[str]) -> str:
+def readme(campaign: Campaign, judgement: Judgement, beginnings: Sequence[str]) -> str:
     """The text. beginnings: the part of each run that was begun, once for every time."""
     again = sorted({part for part in beginnings if beginnings.count(part) > 1})
     times = [f"{part.removeprefix('run ')} {beginnings.count(part)} times" for part in again]
@@ -66,10 +71,16 @@ def readme(plan: Plan, judgement: Judgement, beginnings: Sequence[str]) -> str:
         JOURNAL: "when each part began and ended",
         SUMS: f"sha256 of every file: `sha256sum -c {SUMS}` in this folder compares them",
     }
-    system = plan.system
+    system = campaign.system
     lines = [f"Acceptance of {system.name}", *([f"Contact: {system.contact}"] if system.contact else [])]
     lines += [*([system.description.strip()] if system.description.strip() else []), ""]
     lines += [judgement_text.headline(judgement), *(f"  {reason}" for reason in judgement.reasons), ""]
+    for place in campaign.places:
+        lines += wrapped(f"{place}", "Measured in ", whole_words=True)
+    lines += wrapped(few(sorted({host for judged in judgement.results for host in judged.hosts})), "Hosts       ")
+    for change in campaign.changes:
+        lines += ["", *wrapped(change, whole_words=True)]
+    lines.append("")
     for name, text in rows.items():
         lines += wrapped(text, f"{name:<16}")
     lines += ["", *wrapped(begun), ""]

@@ -11,7 +11,7 @@ from msgspec import Struct
 from dlio_bench.datagen.workers import usual_workers
 from dlio_bench.errors import BenchError, UsageError
 from dlio_bench.harness.acceptance.campaign import unfinished
-from dlio_bench.harness.acceptance.datasets import Memory
+from dlio_bench.harness.acceptance.datasets import Memory, Source
 from dlio_bench.harness.acceptance.parts import Part
 from dlio_bench.harness.acceptance.plan import Plan, placed
 from dlio_bench.harness.checkpoints import command as checkpoints
@@ -77,8 +77,29 @@ def foresee(plan: Plan, part: Part, memory: Memory, folder: Path) -> Foreseen:
     if request is not None:
         require_enough(plan, part, request, memory)
     reason = unfinished(part, plan, folder)
+    if part.kind == "storage" and reason is not None:
+        _require_readers(plan, part.source)
     takes = 0.0 if reason is None else seconds(plan, part, request, memory)
     return Foreseen(part, request, takes, part.source.missing_bytes() if part.kind == "data" else 0, reason)
+
+
+def _ceiling_bytes(plan: Plan, source: Source, readers: int) -> int:
+    """Bytes that a trial of the storage reads, at most."""
+    assert plan.storage is not None
+    asked = None if plan.storage.size is None else parse_bytes(plan.storage.size)
+    return min(source.bytes, asked or sizing.enough(source.bytes // source.samples, readers))
+
+
+def _require_readers(plan: Plan, source: Source) -> None:
+    """UsageError where the files of a dataset that is made for the plan have too few samples for [storage]."""
+    assert plan.storage is not None
+    if source.is_given:
+        return
+    readers, layout = max(plan.storage.ranks) * max(plan.storage.threads), source.layout
+    files = [layout.file_bytes] * source.files[layout.splits[0].name]
+    count = sizing.first_files(files, _ceiling_bytes(plan, source, readers))
+    with placed("[storage]"):
+        sizing.require_samples(min(source.samples, count * layout.samples_per_file), readers, count, source.folder)
 
 
 def _foresee_checkpoints(plan: Plan, part: Part, folder: Path) -> Foreseen:
@@ -163,11 +184,9 @@ def seconds(plan: Plan, part: Part, request: Request | None, memory: Memory) -> 
         return here * usual_workers() / max(ranks, usual_workers())
     if part.kind == "storage":
         assert plan.storage is not None
-        counts = [(ranks, threads) for ranks in plan.storage.ranks for threads in plan.storage.threads]
-        most = max(ranks * threads for ranks, threads in counts)
-        asked = None if plan.storage.size is None else parse_bytes(plan.storage.size)
-        read = min(source.bytes, asked or sizing.enough(source.bytes // source.samples, most))
-        return len(counts) * PATTERNS * plan.storage.trials * read / READ + START_SECONDS
+        read = _ceiling_bytes(plan, source, max(plan.storage.ranks) * max(plan.storage.threads))
+        counts = len(plan.storage.ranks) * len(plan.storage.threads)
+        return counts * PATTERNS * plan.storage.trials * read / READ + START_SECONDS
     assert request is not None
     size = request.trial_size(source.samples)
     trial = max(size.trial_steps * request.step_seconds(size.batch), plan.min_seconds)

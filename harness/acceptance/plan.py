@@ -15,6 +15,7 @@ from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError, remedy
 from dlio_bench.harness.cluster.launchers import LAUNCHERS
 from dlio_bench.harness.cluster.watch import parse_timeout
 from dlio_bench.refusals import did_you_mean, one_of, unknown
+from dlio_bench.reports.acceptance import System
 from dlio_bench.units import parse_bytes
 
 FIX = "`dlio-bench accept --example one-machine` shows a plan"
@@ -28,14 +29,6 @@ PerNode: TypeAlias = Annotated[tuple[Number, ...], Meta(min_length=1)]
 
 class _Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A table of the file; a key that it does not know is refused."""
-
-
-class System(_Table, frozen=True):
-    """Whose system is accepted: what nobody can measure."""
-
-    name: Word
-    contact: str = ""
-    description: str = ""
 
 
 class Dataset(_Table, frozen=True):

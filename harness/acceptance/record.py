@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,10 +16,12 @@ from dlio_bench import documents
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.acceptance.parts import RESULTS, STORAGE
 from dlio_bench.harness.acceptance.plan import Plan
+from dlio_bench.harness.cluster.environment import timestamp
+from dlio_bench.reports.acceptance import CAMPAIGN, Applied, Campaign, Place
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.typed import convert, to_json
 
-CAMPAIGN, JOURNAL = "campaign.json", "journal.jsonl"
+JOURNAL = "journal.jsonl"
 UNMEASURED = ("system", "limits")  # tables of the plan that change nothing in what is measured
 TOLD = 5  # changes of a plan that a message names at most
 WAIT_SECONDS = 40.0  # for another process that ends its ranks
@@ -36,7 +37,7 @@ class Site(Struct, frozen=True):
     cache: str
 
 
-class Record(Struct, frozen=True, kw_only=True):
+class Record(Campaign, frozen=True, kw_only=True):
     """What the folder remembers. plan: every key that changes what is measured, `run[0].batch: 4`; digest: of these."""
 
     schema: Literal["dlio-bench/campaign/1"] = "dlio-bench/campaign/1"
@@ -58,15 +59,26 @@ def load(folder: Path) -> Record | None:
     return record if any((folder / product).exists() for product in (RESULTS, STORAGE)) else None
 
 
-def save(plan: Plan, site: Site, folder: Path) -> None:
-    """Remember what the plan measures. EnvironmentFailure."""
-    record = Record(digest=digest(plan), plan=measured(plan), site=site)
+def save(plan: Plan, site: Site, places: list[Place], limits: str, before: Record | None, folder: Path) -> Record:
+    """Remember what the plan measures, and the sha256 of its limits. EnvironmentFailure.
+
+    before: of the folder, where something is measured already: a change of the limits is noted.
+    """
+    applied = [] if before is None else before.limits
+    if not applied or applied[-1].sha256 != limits:
+        if applied:
+            note(folder, "limits", "changed", before=applied[-1].sha256, after=limits)
+        applied = [*applied, Applied(timestamp(), limits)]
+    record = Record(
+        system=plan.system, places=places, limits=applied, digest=digest(plan), plan=measured(plan), site=site
+    )
     write_whole(folder / CAMPAIGN, (json.dumps(to_json(record), indent=1) + "\n").encode())
+    return record
 
 
 def note(folder: Path, part: str, event: str, **facts: Any) -> None:
     """Add a line to the journal. OSError."""
-    entry = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "part": part, "is": event, **facts}
+    entry = {"at": timestamp(), "part": part, "is": event, **facts}
     with (folder / JOURNAL).open("a") as journal:
         journal.write(json.dumps(entry) + "\n")
 

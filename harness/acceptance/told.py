@@ -1,5 +1,6 @@
 """What a campaign will do, before it does it: each part, how much data and about how long. Pure functions."""
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,12 +8,18 @@ from typing import Any
 from dlio_bench.harness.acceptance.datasets import Memory, Source
 from dlio_bench.harness.acceptance.outlook import Foreseen
 from dlio_bench.harness.acceptance.plan import Plan
+from dlio_bench.harness.cluster import allocation
+from dlio_bench.harness.cluster.environment import host_name
+from dlio_bench.reports.acceptance import Place, mounted
 from dlio_bench.reports.formatting import plural
+from dlio_bench.reports.typed import to_json
 from dlio_bench.units import format_bytes, format_seconds
 from dlio_bench.wrapping import wrapped
 
 
-def document(plan: Plan, digest: str, memory: Memory, free: int | None, foreseen: Sequence[Foreseen]) -> dict[str, Any]:
+def document(
+    plan: Plan, digest: str, memory: Memory, places: Sequence[Place], free: int | None, foreseen: Sequence[Foreseen]
+) -> dict[str, Any]:
     """The outlook as JSON: sizes in bytes, times in seconds."""
     left = [entry for entry in foreseen if entry.reason is not None]
     return {
@@ -20,6 +27,8 @@ def document(plan: Plan, digest: str, memory: Memory, free: int | None, foreseen
         "plan_digest": digest,
         "memory_per_node": memory.node,
         "memory_declared": memory.declared,
+        "places": [to_json(place) for place in places],
+        "hosts": _hosts(),
         "free_bytes": free,
         "missing_bytes": sum(entry.missing_bytes for entry in left),
         "seconds": sum(entry.seconds for entry in left),
@@ -42,14 +51,26 @@ def document(plan: Plan, digest: str, memory: Memory, free: int | None, foreseen
 
 
 def render(
-    plan: Plan, memory: Memory, sources: Sequence[Source], foreseen: Sequence[Foreseen], out: Path, free: int | None
+    plan: Plan,
+    memory: Memory,
+    sources: Sequence[Source],
+    places: Sequence[Place],
+    foreseen: Sequence[Foreseen],
+    out: Path,
+    free: int | None,
 ) -> str:
     """The outlook as text of at most 80 columns, long paths excepted."""
-    return "\n".join(_lines(plan, memory, sources, foreseen, out, free))
+    return "\n".join(_lines(plan, memory, sources, places, foreseen, out, free))
 
 
 def _lines(
-    plan: Plan, memory: Memory, sources: Sequence[Source], foreseen: Sequence[Foreseen], out: Path, free: int | None
+    plan: Plan,
+    memory: Memory,
+    sources: Sequence[Source],
+    places: Sequence[Place],
+    foreseen: Sequence[Foreseen],
+    out: Path,
+    free: int | None,
 ) -> Iterator[str]:
     yield f"acceptance of {_printable(plan.system.name)}"
     of = "as the plan says" if memory.declared else "as this machine has"
@@ -66,9 +87,12 @@ def _lines(
         there = "given" if source.is_given else "there" if not source.missing_bytes() else "to be made"
         text = f"{source.name}: asked {format_bytes(source.needed)}, {format_bytes(source.bytes)} {there}{short}"
         yield from wrapped(text, _head("data"))
-    for folder in dict.fromkeys(str(source.folder.parent) for source in sources if not source.is_given):
-        room = "" if free is None else f" ({format_bytes(free)} free)"
-        yield from wrapped(f"{folder}{room}", _head("in"), whole_words=True)
+    made = {str(source.folder.parent) for source in sources if not source.is_given}
+    for place in places:
+        room = f" ({format_bytes(free)} free)" if place.folder in made and free is not None else ""
+        yield from wrapped(f"{_printable(place.folder)}{room}", _head("in"), whole_words=True)
+        yield from wrapped(_printable(mounted(place.mount)), _head("  on"), whole_words=True)
+    yield from wrapped(_hosts(), _head("hosts"))
     trials = f"{plural(plan.trials, 'trial')} and {plan.warmup_trials} warm-up of at least {plan.min_seconds:g} s each"
     yield from wrapped(f"{trials}, cache {plan.cache}: dropped, and looked at, before each", _head("runs"))
     yield ""
@@ -86,6 +110,11 @@ def _lines(
     )  # fmt: skip
     yield from wrapped(f"{told}{f', {format_bytes(missing)} of data to write' if missing else ''}", "  ")
     yield from wrapped(f"into {out}", "  ", whole_words=True)
+
+
+def _hosts() -> str:
+    given = allocation.find(os.environ)
+    return host_name() if given is None else f"{plural(given.nodes, 'node')} of {given}, as {host_name()} sees them"
 
 
 def _head(name: str) -> str:

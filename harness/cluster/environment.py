@@ -14,8 +14,9 @@ from dlio_bench.harness.cluster.code import installed
 from dlio_bench.harness.cluster.mpi_library import ask, loaded_library
 from dlio_bench.harness.cluster.session_folder import SESSION_FOLDER
 from dlio_bench.harness.machine.cgroup import cpu_quota
+from dlio_bench.harness.machine.hardware import drives, network_links
 from dlio_bench.harness.machine.memory import memory
-from dlio_bench.harness.machine.mounts import existing, mount_of
+from dlio_bench.harness.machine.mounts import client_version, existing, mount_of
 from dlio_bench.reports.environment import Host, Mount
 
 PACKAGES = ("dlio-bench", "numpy", "h5py", "mpi4py", "crc32c", "isal", "tensorflow", "tensorflow-cpu", "horovod")
@@ -133,13 +134,18 @@ def stripe_layout(path: Path, filesystem: str | None) -> dict[str, str] | None:
     return parse_stripe(answer.out) or None if answer and answer.status == 0 else None
 
 
+def mount_at(path: Path) -> Mount | None:
+    """The file system of a path, or of its nearest folder that exists, as results give it."""
+    mount = mount_of(existing(path))
+    return Mount(mount.point, mount.type, mount.source, list(mount.options)) if mount else None
+
+
 def describe_host(path: Path, cpus: Collection[int] | None = None) -> Host:
     """This machine, with the file system of `path` (or of its nearest folder that exists).
 
     cpus: the processors of the job, as for usable_cores. Imports no package; takes some 10 ms.
     """
-    path = existing(path)
-    mount = mount_of(path)
+    mount = mount_at(path)
     room = memory()
     return Host(
         host=host_name(),
@@ -154,8 +160,11 @@ def describe_host(path: Path, cpus: Collection[int] | None = None) -> Host:
         python=platform.python_version(),
         packages={name: version for name in PACKAGES if (version := installed(name))},
         libmpi=loaded_library(),
-        mount=Mount(mount.point, mount.type, mount.source, list(mount.options)) if mount else None,
-        stripe=stripe_layout(path, mount.type if mount else None),
+        mount=mount,
+        client=client_version(mount.type) if mount else None,
+        network=network_links(),
+        drives=drives(),
+        stripe=stripe_layout(existing(path), mount.type if mount else None),
         variables=kept_variables(os.environ),
     )
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from dlio_bench.errors import EnvironmentFailure, remedy
+from dlio_bench.harness.machine.hardware import first_line
 
 # statfs(2) f_type numbers, from linux/magic.h and the file systems' own sources.
 _MEMORY = {0x01021994: "tmpfs", 0x858458F6: "ramfs"}
@@ -27,6 +28,7 @@ _BEYOND = {
     0xAAD7AAEA: "panfs",
     0x2FC12FC1: "zfs",
 }
+_MODULES = {"gpfs": "mmfs26"}  # of file systems whose kernel module has another name
 _SHARED = {"lustre", "gpfs", "nfs", "ceph", "cifs", "smb2", "beegfs", "panfs"}
 _SECRET = re.compile(r"secret|passw|token|credential|key", re.IGNORECASE)
 
@@ -84,6 +86,15 @@ def described_mount(path: Path) -> dict[str, Any] | None:
     """The mount that holds `path`, as plain JSON values."""
     mount = mount_of(path)
     return asdict(mount) | {"options": list(mount.options)} if mount else None
+
+
+def client_version(filesystem: str, root: Path = Path("/")) -> str | None:
+    """The version of a file system's client that is no part of the kernel, such as Lustre's; None for others."""
+    module = _MODULES.get(filesystem, filesystem)
+    for place in (f"sys/fs/{filesystem}/version", f"proc/fs/{filesystem}/version", f"sys/module/{module}/version"):
+        if told := first_line(root / place):
+            return told.removeprefix(f"{filesystem}:").strip()
+    return None
 
 
 def below(folder: Path) -> list[Mount]:

@@ -12,6 +12,7 @@ from dlio_bench.harness.ground.options import Commands
 from dlio_bench.harness.results.arguments import add_results
 
 if TYPE_CHECKING:
+    from dlio_bench.reports.checkpoint_types import Document
     from dlio_bench.reports.judgement import Judgement
     from dlio_bench.reports.meetings import Steps
     from dlio_bench.reports.types import Result
@@ -44,20 +45,21 @@ def add_report(commands: Commands) -> None:
         "--limits",
         type=Path,
         metavar="FILE",
-        help="judge the results against the limits in this TOML file, and show it; the exit status does not tell "
-        "(dlio-bench judge)",
+        help="judge the results against the limits in this TOML file, and show it (default: the judgement that the "
+        "folder of the RESULT holds); the exit status does not tell (dlio-bench judge)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run_report(options: argparse.Namespace) -> int:
     """Write the page. UsageError where it would replace a file that is no report."""
-    from dlio_bench.reports import checkpoint_html, couple, couple_html, html
+    from dlio_bench.reports import acceptance, checkpoint_html, couple, couple_html, html
     from dlio_bench.reports.collection import has_runs, load_all, of_checkpoints
     from dlio_bench.reports.formatting import plural
 
     path = options.out or _default(options.results)
     refuse_other_files(path)
+    campaign = acceptance.of_folder(options.results[0]) if len(options.results) == 1 else None
     coupled, _ = couple.apart(options.results)
     if coupled:
         if len(options.results) > 1 or options.limits is not None:
@@ -66,7 +68,7 @@ def run_report(options: argparse.Namespace) -> int:
             )
         couple_html.write(couple.load(coupled[0]), path)
         count = 1
-    elif checkpoints := [*of_checkpoints(options.results).values()]:
+    elif (checkpoints := [*of_checkpoints(options.results).values()]) and campaign is None:
         if len(checkpoints) > 1 or options.limits is not None or any(map(has_runs, options.results)):
             raise UsageError(
                 f"{plural(len(checkpoints), 'result')} of checkpoints: each has a page of its own, without limits "
@@ -76,20 +78,27 @@ def run_report(options: argparse.Namespace) -> int:
         count = 1
     else:
         pairs = load_all(options.results)
-        html.write(pairs, path, _judged(pairs, options.limits))
+        html.write(pairs, path, _judged(pairs, checkpoints, options), campaign)
         count = len(pairs)
     size = path.stat().st_size
     print(json.dumps({"report": str(path), "results": count, "bytes": size}) if options.json else f"report   {path}")
     return 0
 
 
-def _judged(pairs: "Sequence[tuple[Result, Steps]]", file: Path | None) -> "Judgement | None":
-    if file is None:
-        return None
+def _judged(
+    pairs: "Sequence[tuple[Result, Steps]]", checkpoints: "Sequence[Document]", options: argparse.Namespace
+) -> "Judgement | None":
+    """By the limits that are named; else the judgement that the folder holds of all these results, as they were."""
     from dlio_bench.harness.checkpoints import limited
-    from dlio_bench.reports import judge
+    from dlio_bench.reports import judge, judgement
+    from dlio_bench.reports.marks import ALTERED
 
-    return judge.judge(pairs, limited.load(file))
+    if options.limits is not None:
+        return judge.judge(pairs, limited.load(options.limits), checkpoints=checkpoints)
+    if any(ALTERED in result.marks for result, _ in pairs):
+        return None
+    digests = [result.digest for result, _ in pairs] + [document.digest for document in checkpoints]
+    return judgement.of_folder(options.results[0], digests) if len(options.results) == 1 else None
 
 
 def _default(results: list[Path]) -> Path:

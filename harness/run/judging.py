@@ -11,12 +11,10 @@ from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.asked.request import Request
 from dlio_bench.reports import judge
 from dlio_bench.reports.files import write_whole
-from dlio_bench.reports.judgement import Judgement, as_json
+from dlio_bench.reports.judgement import NAME, Judgement, as_json
 from dlio_bench.reports.limits import Limits
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.types import Result
-
-NAME = "judgement.json"
 
 
 def with_limits(options: Options) -> tuple[Options, Limits | None]:

@@ -185,16 +185,9 @@ def _dataset_files(options: Options, scales: Sequence[Scale]) -> Files:
     entries, most = dataset.training_files, max(_readers(options, scales))
     sample = sum(entry.bytes for entry in entries) // sum(entry.samples for entry in entries)
     limit = sizing.enough(sample, most) if options.size is None else options.size
-    count, total = 0, 0
-    while count < len(entries) and (count == 0 or total + entries[count].bytes <= limit):
-        total += entries[count].bytes
-        count += 1
+    count = sizing.first_files([entry.bytes for entry in entries], limit)
     samples = samples_in(dataset, count)
-    if len(samples) < most:
-        raise UsageError(
-            f"{most} readers need at least a sample each, and the {count} files of {options.data} that are read have "
-            f"{len(samples)}. Use fewer --threads or --ranks, a larger --size or a larger dataset."
-        )
+    sizing.require_samples(len(samples), most, count, options.data)
     if options.io == DIRECT:
         alignment_of(dataset)
     paths = tuple(str(Path(dataset.name(number)).absolute()) for number in range(count))

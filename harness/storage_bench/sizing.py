@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -57,6 +59,20 @@ def of_sample(sample_bytes: int) -> tuple[int, int]:
 def enough(sample_bytes: int, most_readers: int) -> int:
     """Bytes that give a steady rate: 1 GB, or four samples for each of the most readers, but at most 2 GB."""
     return min(MOST_BYTES, max(LEAST_BYTES, SAMPLES_A_READER * most_readers * sample_bytes))
+
+
+def first_files(files: Sequence[int], limit: int) -> int:
+    """How many of the first files are read, of these sizes: as many as `limit` bytes allow, at least one."""
+    return max(1, sum(total <= limit for total in accumulate(files)))
+
+
+def require_samples(samples: int, readers: int, files: int, folder: Path) -> None:
+    """UsageError where the files that are read have less than a sample for each reader."""
+    if samples < readers:
+        raise UsageError(
+            f"{readers} readers need at least a sample each, and the {files} files of {folder} that are read have "
+            f"{samples}. Use fewer --threads or --ranks, a larger --size or a larger dataset."
+        )
 
 
 def choose(sample_bytes: int, per_file: int, size: int | None, readers: Sequence[int], free: int | None) -> Shape:

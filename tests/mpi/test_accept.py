@@ -1,5 +1,6 @@
 """An acceptance with real ranks: stopped twice, carried on, judged, handed over."""
 
+import hashlib
 import json
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.mpi.conftest import Hold, dlio
+from tests.pages import Page
 from tests.processes import PATIENCE, descendants, ending, gone
 
 PLAN = """
@@ -17,6 +19,7 @@ ranks_per_node = [1, 2]
 min_seconds = 0
 [system]
 name = "a test"
+contact = "a desk"
 [dataset]
 times_memory = 0
 steps = 16
@@ -103,4 +106,15 @@ def test_a_stopped_acceptance_goes_on_and_ends_in_its_verdict(hold: Hold, cache:
     low, high = result["metrics"]["delivered_bandwidth"]["ci"]
     assert finding["found"] == float(f"{low:.10g}")
     assert finding["interval"] == [float(f"{low:.10g}"), float(f"{high:.10g}")]
+    before, after = (digest["sha256"] for digest in json.loads((out / "campaign.json").read_text())["limits"])
+    assert after == judged["limits"]["sha256"] == hashlib.sha256((out / "limits.toml").read_bytes()).hexdigest()
+    mount = result["environment"]["hosts"][result["environment"]["rank_hosts"][0]]["mount"]
+    where = f"{mount['type']}, mounted at {mount['point']} from {mount['source']}"
+    page, readme = Page((out / "report.html").read_text()).text, " ".join((out / "README.txt").read_text().split())
+    for said in (page, readme):
+        for told in ("a test", "a desk", "EXPLORE, FAIL", where, f"sha256:{before} became sha256:{after}"):
+            assert told in said
+    written = (out / "report.html").read_bytes()
+    dlio(cache, tmp_path, "report", "out")
+    assert (out / "report.html").read_bytes() == written
     assert tomllib.loads((out / "limits.toml").read_text()) == tomllib.loads(raised)["limits"]

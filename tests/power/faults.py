@@ -195,8 +195,8 @@ FAULTS = [
     ),
     *_faults(
         "reports/admission.py",
-        ("if len(measured) < asked.trials:", "if len(measured) < 2:", "too few trials", "unit/test_judge.py"),
-        ("if not _same(stated, worked_out):", "if False:", "numbers that do not follow from the steps",
+        ("if len(trial_seconds) < asked.trials:", "if len(trial_seconds) < 2:", "too few trials", "unit/test_judge.py"),
+        ("if not _same(here, there):", "if False:", "numbers that do not follow from the steps",
          "unit/test_judge.py"),
         ("held and bool(hosts) and all(host.attestable and", "held and bool(hosts) and all(", "a cache nobody saw",
          "unit/test_judge.py"),

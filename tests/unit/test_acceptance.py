@@ -14,14 +14,17 @@ from msgspec.structs import replace
 
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, OutOfTime, UsageError
 from dlio_bench.harness import cli
-from dlio_bench.harness.acceptance import campaign, contract, datasets, handover, outlook, record
+from dlio_bench.harness.acceptance import campaign, contract, datasets, handover, outlook, places, record
 from dlio_bench.harness.acceptance.arguments import SHIPPED
 from dlio_bench.harness.acceptance.datasets import Memory
 from dlio_bench.harness.acceptance.plan import load, node_count
 from dlio_bench.harness.acceptance.record import Site
 from dlio_bench.harness.cluster import walltime
+from dlio_bench.harness.cluster.environment import host_name, mount_at
 from dlio_bench.harness.plan import policies
-from dlio_bench.reports import result
+from dlio_bench.reports import acceptance, result
+from dlio_bench.reports.environment import Host, Mount
+from dlio_bench.reports.typed import convert, to_json
 from tests.datasets import made
 from tests.plans import BASIC, GIB, SMALL, plan_of, planned, run_of, written
 from tests.results import complete
@@ -198,7 +201,7 @@ def test_a_trial_that_is_cut_short_must_still_exceed_the_memory(tmp_path: Path) 
 
 def test_another_plan_is_refused_and_other_limits_are_not(tmp_path: Path) -> None:
     assert record.load(tmp_path) is None
-    record.save(plan_of(), Site(GIB, real_nodes=False, cache="/cache"), tmp_path)
+    record.save(plan_of(), Site(GIB, real_nodes=False, cache="/cache"), [], "a", None, tmp_path)
     assert record.load(tmp_path) is None  # a plan that has measured nothing yet may be put right
     (tmp_path / "results").mkdir()
     before = record.load(tmp_path)
@@ -278,6 +281,30 @@ def test_two_processes_never_work_in_one_folder(tmp_path: Path, monkeypatch: pyt
         pass
 
 
+def test_limits_that_change_after_the_first_measurement_are_told(tmp_path: Path) -> None:
+    def saved(limits: str) -> record.Record:
+        site = Site(GIB, real_nodes=False, cache="/cache")
+        return record.save(plan_of(), site, [], limits, record.load(tmp_path), tmp_path)
+
+    assert saved("aa").changes == saved("bb").changes == []  # nothing is measured yet
+    (tmp_path / "results").mkdir()
+    assert saved("bb").changes == []
+    for limits in ("cc", "cc"):
+        [change] = saved(limits).changes
+        assert "after the first measurement: sha256:bb became sha256:cc." in change
+    events = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
+    assert [(event["is"], event["before"], event["after"]) for event in events] == [("changed", "bb", "cc")]
+    assert acceptance.of_folder(tmp_path) == convert(to_json(saved("cc")), acceptance.Campaign)
+
+
+def test_a_host_that_measured_on_another_file_system_is_named() -> None:
+    plan = plan_of(system={"name": "a test", "file_system": "nfs"})
+    hosts = {"node1": Host(mount=Mount("/s", "nfs4", "server:/s", [])), "node2": Host(mount=None)}
+    places.require_measured_there(plan_of(), [("cdb", hosts)])
+    with pytest.raises(EnvironmentFailure, match="node2 measured cdb on an unknown file system"):
+        places.require_measured_there(plan, [("cdb", hosts)])
+
+
 def test_digests_are_of_every_file(tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner" / "a").write_bytes(b"a")
@@ -299,6 +326,8 @@ def test_a_dry_run_tells_everything_and_makes_nothing(
     assert status == 0
     assert max(map(len, out.replace(str(tmp_path), "").splitlines())) <= 80
     for text in (
+        f"in      {tmp_path / 'cache' / 'acceptance'}",
+        f"hosts   {host_name()}",
         "dataset of cdb cori, 20 files",
         "what the storage gives",
         "cdb on 1 node x 1 rank",
@@ -310,6 +339,10 @@ def test_a_dry_run_tells_everything_and_makes_nothing(
     status, out, _ = accept(capsys, *words, "--json")
     document = json.loads(out)
     assert [part["kind"] for part in document["parts"]] == ["data", "storage", "run"]
+    mount = mount_at(tmp_path)
+    assert mount is not None
+    [place] = document["places"]
+    assert (place["folder"], place["mount"]["type"]) == (str(tmp_path / "cache" / "acceptance"), mount.type)
     assert document["missing_bytes"] == document["parts"][0]["missing_bytes"] > 0
     assert document["seconds"] == sum(part["seconds"] for part in document["parts"]) > 0
 
@@ -319,6 +352,10 @@ def test_a_dry_run_tells_everything_and_makes_nothing(
     [
         ({"run": run_of(staging="2GB"), "memory_per_node": "1GiB"}, "need 2 GB, but a node has 1.07 GB"),
         ({"run": run_of(staging="2GB"), "memory_per_node": "1GiB", "launcher": "srun"}, "need 2 GB, but a node has"),
+        (
+            {"run": run_of(tiny=False), "storage": {"size": "100MB"}, "dataset": {"times_memory": 0, "steps": 8}},
+            "[storage]: 16 readers need at least a sample each, and the 1 files of ",
+        ),
         ({"nodes": [3000]}, "this machine is too small for so many virtual nodes"),
     ],
 )
@@ -329,6 +366,25 @@ def test_a_dry_run_refuses_what_the_run_refuses(
     limits = {"cdb": {"naive": {"*": {"stall_share": {"at_most": "90 %"}}}}}
     plan = written(tmp_path, limits=limits, **keys)
     assert told in refused("accept", str(plan), "--out", str(tmp_path / "out"), "--dry-run")
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"dataset": {"folder": "none"}}, "[dataset] folder: '{base}/none' is no folder. Make it on the file system"),
+        ({"dataset": {"folder": "/proc"}}, "[dataset] folder: nothing can be written into '/proc': "),
+        ({"system": {"name": "x", "file_system": "lustr"}}, "[system] file_system is 'lustr', but {base}/data is on "),
+        ({"system": {"name": "x", "fle": "lustre"}}, "'system.fle' is not known"),
+    ],
+)
+def test_a_dry_run_refuses_folders_that_are_not_what_the_plan_says(
+    keys: dict[str, Any], told: str, tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    (tmp_path / "data").mkdir()
+    plan = written(tmp_path, **{"dataset": {"times_memory": 0, "folder": "data"}} | keys)
+    message = refused("accept", str(plan), "--out", str(tmp_path / "out"), "--dry-run")
+    assert told.format(base=tmp_path) in message
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_plan_or_a_folder_that_is_missing_is_asked_for(tmp_path: Path, refused: Callable[..., str]) -> None:

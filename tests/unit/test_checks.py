@@ -75,7 +75,7 @@ def test_content_says_that_a_sample_was_read_on_one_node_alone() -> None:
 
     several = replace(JOB, nodes=2)
     assert expected(several).endswith("delivered fields as generated, each on one of 2 nodes")
-    for job in (replace(JOB, nodes=1), replace(several, check_crc=True)):
+    for job in (replace(JOB, nodes=1), replace(several, options=Options("cdb", check_crc=True))):
         assert expected(job).endswith("delivered fields as generated")
 
 

@@ -3,11 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+from dlio_bench.harness.machine import hardware, mounts
 from dlio_bench.reports import (
     facts,
     html,
     text,
 )
+from dlio_bench.reports.environment import Host
+from dlio_bench.reports.machines import built
 from tests.results import Complete
 
 Drafted = tuple[dict[str, Any], dict[str, Any]]
@@ -22,6 +25,33 @@ def test_hosts_that_differ_are_shown_apart(made: Complete) -> None:
     assert found.differing == {"cores": {"node01": "2", "node02": "4"}}
     assert found.common["mount type"] == "ext4"
     assert facts.hosts_differ(found)
+
+
+def test_network_drives_and_client_are_told_as_the_kernel_has_them(tmp_path: Path) -> None:
+    files = {
+        "class/net/eth0/device/x": "", "class/net/eth0/speed": "25000", "class/net/eth0/operstate": "up",
+        "class/net/eth1/device/x": "", "class/net/eth1/speed": "-1", "class/net/eth1/operstate": "down",
+        "class/net/ib0/device/infiniband/x": "", "class/net/docker0/operstate": "up",
+        "class/infiniband/mlx5_0/ports/1/state": "4: ACTIVE",
+        "class/infiniband/mlx5_0/ports/1/rate": "200 Gb/sec (4X HDR)",
+        "class/infiniband/mlx5_1/ports/1/state": "1: DOWN",
+        **{f"block/nvme{number}n1/device/model": "EXAMPLE 9000  " for number in (0, 1)},
+        **{f"block/nvme{number}n1/size": "7501476528" for number in (0, 1)},
+        "block/vda/device/x": "", "block/vda/size": "2048", "block/loop0/size": "8",
+        "fs/lustre/version": "lustre: 2.15.3\nbuild: 7", "module/mmfs26/version": "5.1.9",
+    }  # fmt: skip
+    for name, content in files.items():
+        (tmp_path / "sys" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "sys" / name).write_text(content)
+    assert hardware.network_links(tmp_path / "sys") == ["mlx5_0 200 Gb/sec (4X HDR)", "eth0 25 Gbit/s"]
+    assert hardware.drives(tmp_path / "sys") == ["2 x EXAMPLE 9000, 3.84 TB", "vda, 1.05 MB"]
+    versions = [mounts.client_version(name, tmp_path) for name in ("lustre", "gpfs", "ext4")]
+    assert versions == ["2.15.3", "5.1.9", None]
+
+
+def test_facts_of_machines_that_differ_name_them() -> None:
+    hosts = {name: Host(host=name, cores=cores, kernel="6.1") for name, cores in (("a", 2), ("b", 2), ("c", 4))}
+    assert built(hosts) == {"processors": "a, b: -, 2 cores; c: -, 4 cores", "kernel": "6.1"}
 
 
 def test_hosts_do_not_differ_by_their_names_and_the_folders_made_on_them(made: Complete) -> None:

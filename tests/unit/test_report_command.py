@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -87,14 +88,38 @@ def test_limits_stand_on_the_page_with_what_was_found(saved: Path, capsys: pytes
     assert main(["report", str(saved / "old"), "--limits", str(limits)]) == 0
     page = Page((saved / "old" / "report.html").read_text())
     assert "EXPLORE, FAIL" in page.text
-    assert re.search(r"MISSED\s*prefetch\s*2x1\s*elapsed\s*at most 1 s", page.text)
-    assert page.text.index("MISSED") < page.text.index("holds")
+    missed = r"cdb, prefetch, 2 nodes x 1 rank\s*EXPLORE, FAIL\s*elapsed\s*at most 1 s.*?MISSED\s*stall.*?holds"
+    assert re.search(missed, page.text, re.DOTALL)
     assert "limits.toml" in page.text
     limits.write_text(table.format(metric="elapsed_seconds", most="1 h"))
     assert main(["report", str(saved / "old"), "--limits", str(limits)]) == 0
     assert "EXPLORE, PASS" in Page((saved / "old" / "report.html").read_text()).text
     assert main(["report", str(saved / "old"), "--limits", str(saved / "none.toml")]) == 2
     assert "none.toml" in capsys.readouterr().err
+
+
+def test_a_page_keeps_the_judgement_that_the_folder_holds(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, limits = saved / "old", saved / "limits.toml"
+    limits.write_text('[cdb."*"."2x1"]\nelapsed_seconds = { at_most = "1 s" }\n')
+    assert main(["judge", str(old), "--limits", str(limits), "--json"]) == 1
+    (old / "judgement.json").write_text(capsys.readouterr().out)
+
+    def written(*words: str) -> str:
+        assert main(["report", *words]) == 0
+        return Page((old / "report.html").read_text()).text
+
+    assert "EXPLORE, FAIL" in written(str(old), "--limits", str(limits))
+    assert "EXPLORE, FAIL" in written(str(old))
+    shutil.copytree(saved / "new" / "naive", old / "another")  # of which the judgement says nothing
+    assert "EXPLORE, FAIL" not in written(str(old))
+    shutil.rmtree(old / "another")
+    result = old / "naive" / "result.json"
+    result.write_text(result.read_text().replace("1234567", "1234568"))
+    assert "EXPLORE, FAIL" not in written(str(old))
+    (old / "judgement.json").write_text("{}")
+    result.write_text(result.read_text().replace("1234568", "1234567"))
+    assert main(["report", str(old)]) == 5
+    assert "judgement.json' is of schema None" in capsys.readouterr().err
 
 
 def test_published_values_stand_beside_those_of_the_run_with_their_source(draft_and_steps: Made) -> None:

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from dlio_bench.harness.cli import main
-from dlio_bench.reports import couple_html, html
+from dlio_bench.reports import couple_html, html, limits
+from dlio_bench.reports.acceptance import Campaign, Place, System
+from dlio_bench.reports.environment import Mount
+from dlio_bench.reports.judge import judge
 from tests.browser import READY, Browser
 from tests.needs import needs
 from tests.processes import until
@@ -18,6 +21,7 @@ pytestmark = needs("browser")
 Made = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 PHONE, FOLD = 390, 800  # px: width of a telephone, and the height that a laptop shows at 1280
 FIGURES = {"times", "credits", "phases", "epochs", "scaling", "steps", "bytes", "predicted"}
+LIMITS = (("naive", "1 s"), ("prefetch", "1 h"))
 DRAWN = """[...document.querySelectorAll(".plot")].filter((plot) => plot.querySelector(".main-svg"))
   .map((plot) => plot.id)"""
 NO_CHARTS = 'document.getElementById("no-charts").getClientRects().length'
@@ -148,6 +152,35 @@ def test_one_result_has_its_verdict_five_numbers_and_a_chart_above_the_fold(
     assert browser.run("document.documentElement.scrollWidth") <= PHONE
     assert browser.run(CROWDED) == []
     assert browser.complaints == []
+
+
+def test_an_acceptance_is_signed_below_verdicts_in_colours_of_their_own(
+    browser: Browser, draft_and_steps: Made, tmp_path: Path
+) -> None:
+    (tmp_path / "limits.toml").write_text(
+        "".join(f'[cdb.{reader}."*"]\nelapsed_seconds = {{ at_most = "{most}" }}\n' for reader, most in LIMITS)
+    )
+    pairs = []
+    for reader in ("naive", "prefetch"):
+        draft, steps = draft_and_steps(reader, 4, 5)
+        pairs.append((complete(draft, steps), steps))
+    place = Place("/scratch/data", Mount("/scratch", "lustre", "mds@tcp:/scratch", []))
+    campaign = Campaign(system=System(name="north", contact="a desk"), places=[place])
+    html.write(pairs, tmp_path / "page.html", judge(pairs, limits.load(tmp_path / "limits.toml")), campaign)
+    for width in (PHONE, 1280):
+        browser.open(tmp_path / "page.html", width=width)
+        assert browser.run("document.documentElement.scrollWidth") <= width
+        assert browser.run(CROWDED) == []
+        assert browser.complaints == []
+    said = browser.run('document.querySelector("main").innerText')
+    parts = ["north", "EXPLORE, FAIL", "a desk", "MISSED", "holds", "/scratch/data: lustre", "For the customer"]
+    assert sorted(parts, key=said.index) == parts
+    assert said.count("north") == 1
+    colours = """[...document.querySelectorAll(".limits .badge")].map((badge) =>
+      [badge.textContent, getComputedStyle(badge).backgroundColor])"""
+    shades = dict(browser.run(colours))
+    assert set(shades) == {"EXPLORE, FAIL", "EXPLORE, PASS"}
+    assert len({*shades.values(), browser.run('getComputedStyle(document.querySelector(".tick.held")).color')}) == 3
 
 
 def test_a_coupled_workflow_fits_every_width_and_tiny_is_red(browser: Browser, tmp_path: Path) -> None:
