@@ -18,7 +18,7 @@ from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.datagen.formats import tfrecord
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import TEST, TRAIN, VALIDATION
-from dlio_bench.datagen.manifest import NAME
+from dlio_bench.datagen.manifest import GENERATOR, NAME
 from dlio_bench.datagen.verify import Remake, damage, remakable
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.generation.amount import Amount, counts
@@ -477,6 +477,6 @@ def test_metadata_that_lead_elsewhere_are_found(tmp_path: Path) -> None:
 def test_a_manifest_with_a_generator_that_is_no_number_is_damaged(tmp_path: Path) -> None:
     made = generate(tiny("cdb", "cori"), 1, tmp_path / "set", 1)
     path = made.folder / NAME
-    path.write_text(path.read_text().replace('"generator": 1', '"generator": "me"'))
+    path.write_text(path.read_text().replace(f'"generator": {GENERATOR}', '"generator": "me"'))
     with pytest.raises(DataError):
         open_dataset(made.folder)
