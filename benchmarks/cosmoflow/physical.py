@@ -81,7 +81,8 @@ def _count_anew(source: np.random.SFC64, voxels: matter.Counts) -> None:
     """
     low, high = _SHARES
     voxels *= low + (high - low) * float(random_bytes.integers(source, 2)[0]) / 2**32
-    voxels += (random_bytes.integers(source, voxels.size) >> 8).reshape(voxels.shape) * np.float32(2**-24)
+    up = random_bytes.octets(source, 2 * voxels.size).view("<u2").astype("<f4")
+    voxels += np.multiply(up, np.float32(2**-16), out=up).reshape(voxels.shape)
     np.floor(voxels, out=voxels)
 
 
