@@ -19,13 +19,14 @@ from dlio_bench.recorder import NOWHERE
 
 OPEN, ADVISE, CLOSE = (CODE[name] for name in ("open", "advise", "close"))
 LIBRARY_FILES = 16  # open at a time
+HELD_FILES = 16  # that a thread keeps open while it reads some chunks
 
 
 class OpenFile:
     """One file, opened by the first thread that asks for its descriptor. Dropping the last reference closes it."""
 
     def __init__(
-        self, path: Path, file: int = NOWHERE, *, jumps: bool = False, flags: int = 0, access: Access = KERNEL
+        self, path: Path | str, file: int = NOWHERE, *, jumps: bool = False, flags: int = 0, access: Access = KERNEL
     ) -> None:
         """file: its number in the dataset. flags: of open(2), besides those of a file that is only read."""
         self._path, self._file, self._jumps, self._flags, self._access = path, file, jumps, flags, access
@@ -44,9 +45,7 @@ class OpenFile:
         """Give the descriptor back now."""
         handle, self._handle = self._handle, -1
         if handle >= 0:
-            started = time.perf_counter()
-            self._access.close(handle)
-            _note(CLOSE, started, self._file)
+            _close(self._access, handle, self._file)
 
     def __del__(self) -> None:
         self.close()
@@ -61,7 +60,7 @@ class OpenFiles:
 
     def __init__(
         self,
-        path: Callable[[int], Path],
+        path: Callable[[int], Path | str],
         keep: int,
         flags: Callable[[int], int] | None = None,
         access: Access = KERNEL,
@@ -87,6 +86,18 @@ class OpenFiles:
         del forgotten  # closed here, outside the lock, unless a thread reads it
         return opened
 
+    def open(self, file: int) -> int:
+        """A descriptor of file number `file` for one thread alone, which `give_back` closes. Errors: see handle.
+
+        Small files are opened so often that an object and a lock for each would cost as much as the kernel does.
+        """
+        flags = self._flags(file) if self._flags else 0
+        return _open(self._access, self._path(file), file, flags, jumps=self.jumps)
+
+    def give_back(self, handle: int, file: int) -> None:
+        """Close it."""
+        _close(self._access, handle, file)
+
     def close(self) -> None:
         """Close all of them; no thread may be reading."""
         self._files.clear()
@@ -94,7 +105,46 @@ class OpenFiles:
             file.close()
 
 
-def _open(access: Access, path: Path, file: int, flags: int, *, jumps: bool) -> int:
+class Held:
+    """The descriptors that a thread has while it reads some chunks (see Reads for the keys). `close` it in the end."""
+
+    def __init__(self, files: OpenFiles) -> None:
+        self._files = files
+        self._handles: dict[int, int] = {}
+        self._shared: list[OpenFile] = []  # they stay open while they are here
+        self._own, self._file = -1, NOWHERE  # of a file that nobody else reads
+
+    def handle(self, key: int, file: int) -> int:
+        """The descriptor of a file, until that of another one is asked for. Errors: see OpenFile."""
+        self._leave()
+        if key < 0:
+            self._own, self._file = self._files.open(file), file
+            return self._own
+        if key not in self._handles:
+            if len(self._shared) == HELD_FILES:
+                self._handles, self._shared = {}, []
+            self._shared.append(self._files.get(key, file))
+            self._handles[key] = self._shared[-1].handle()
+        return self._handles[key]
+
+    def close(self) -> None:
+        """Give all of them back."""
+        self._leave()
+        self._shared = []
+
+    def _leave(self) -> None:
+        if self._own >= 0:
+            own, self._own = self._own, -1
+            self._files.give_back(own, self._file)
+
+
+def _close(access: Access, handle: int, file: int) -> None:
+    started = time.perf_counter()
+    access.close(handle)
+    _note(CLOSE, started, file)
+
+
+def _open(access: Access, path: Path | str, file: int, flags: int, *, jumps: bool) -> int:
     started = time.perf_counter()
     try:
         handle = access.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
