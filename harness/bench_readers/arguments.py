@@ -10,12 +10,17 @@ def add_bench_readers(commands: Commands) -> None:
     """`bench-readers`."""
     parser = commands.add_parser(
         "bench-readers",
-        help="compare our readers with plain loops, HDF5, tf.data, PyTorch and WebDataset, on files in the page cache",
+        help="compare our readers with plain loops and libraries (HDF5, tf.data, DALI ...), on files in the page cache",
         description="Make small datasets, read them from the page cache with every reader in turn, and print the "
-        "ratios, and what was compared of the samples. tf.data, DataLoader and WebDataset need their packages.",
+        "ratios, and what was compared of the samples. tf.data, DataLoader, WebDataset and DALI need their packages.",
     )
     parser.add_argument(
         "workloads", nargs="*", metavar="WORKLOAD", help="as `dlio-bench list` names them (default all)"
+    )
+    parser.add_argument(
+        "--variant",
+        metavar="NAME",
+        help="layout of the files, such as raw of imagenet (default: one for each workload)",
     )
     parser.add_argument("--ranks", type=int, default=2, metavar="R", help="number of ranks (default 2)")
     parser.add_argument(
