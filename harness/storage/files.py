@@ -66,7 +66,8 @@ class OpenFiles:
         access: Access = KERNEL,
     ) -> None:
         self.jumps = False
-        self._path, self._keep, self._flags, self._access = path, keep, flags, access
+        self.path, self.access = path, access
+        self._keep, self._flags = keep, flags
         self._lock = threading.Lock()
         self._files: OrderedDict[int, OpenFile] = OrderedDict()
         self._alive: WeakSet[OpenFile] = WeakSet()  # forgotten ones too, which the traceback of an error may hold
@@ -79,24 +80,12 @@ class OpenFiles:
                 self._files.move_to_end(key)
                 return opened
             flags = self._flags(file) if self._flags else 0
-            opened = OpenFile(self._path(file), file, jumps=self.jumps, flags=flags, access=self._access)
+            opened = OpenFile(self.path(file), file, jumps=self.jumps, flags=flags, access=self.access)
             self._files[key] = opened
             self._alive.add(opened)
             forgotten = self._files.popitem(last=False)[1] if len(self._files) > self._keep else None
         del forgotten  # closed here, outside the lock, unless a thread reads it
         return opened
-
-    def open(self, file: int) -> int:
-        """A descriptor of file number `file` for one thread alone, which `give_back` closes. Errors: see handle.
-
-        Small files are opened so often that an object and a lock for each would cost as much as the kernel does.
-        """
-        flags = self._flags(file) if self._flags else 0
-        return _open(self._access, self._path(file), file, flags, jumps=self.jumps)
-
-    def give_back(self, handle: int, file: int) -> None:
-        """Close it."""
-        _close(self._access, handle, file)
 
     def close(self) -> None:
         """Close all of them; no thread may be reading."""
@@ -106,7 +95,11 @@ class OpenFiles:
 
 
 class Held:
-    """The descriptors that a thread has while it reads some chunks (see Reads for the keys). `close` it in the end."""
+    """The descriptors that a thread has while it reads some chunks (see Reads for the keys). `close` it in the end.
+
+    Small files are opened so often that an object and a lock for each would cost as much as the kernel does: what no
+    other thread reads is opened without.
+    """
 
     def __init__(self, files: OpenFiles) -> None:
         self._files = files
@@ -116,9 +109,12 @@ class Held:
 
     def handle(self, key: int, file: int) -> int:
         """The descriptor of a file, until that of another one is asked for. Errors: see OpenFile."""
-        self._leave()
+        if self._own >= 0:
+            self._leave()
         if key < 0:
-            self._own, self._file = self._files.open(file), file
+            files = self._files
+            # no flags: direct reads do not come here
+            self._own, self._file = _open(files.access, files.path(file), file, 0, jumps=files.jumps), file
             return self._own
         if key not in self._handles:
             if len(self._shared) == HELD_FILES:
@@ -129,41 +125,39 @@ class Held:
 
     def close(self) -> None:
         """Give all of them back."""
-        self._leave()
+        if self._own >= 0:
+            self._leave()
         self._shared = []
 
     def _leave(self) -> None:
-        if self._own >= 0:
-            own, self._own = self._own, -1
-            self._files.give_back(own, self._file)
+        own, self._own = self._own, -1
+        _close(self._files.access, own, self._file)
 
 
 def _close(access: Access, handle: int, file: int) -> None:
-    started = time.perf_counter()
+    track, started = recorder.here(), time.perf_counter()
     access.close(handle)
-    _note(CLOSE, started, file)
+    if track is not None:
+        track.add(CLOSE, started, time.perf_counter(), file=file)
 
 
 def _open(access: Access, path: Path | str, file: int, flags: int, *, jumps: bool) -> int:
-    started = time.perf_counter()
+    track, started = recorder.here(), time.perf_counter()
     try:
         handle = access.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
     except FileNotFoundError as error:
         raise DataError(f"{path} is missing from its dataset. {DAMAGED}") from error
     except OSError as error:
         raise EnvironmentFailure(f"{path} cannot be opened: {error.strerror}. {remedy(error)}.") from error
-    _note(OPEN, started, file)
+    if track is not None:
+        track.add(OPEN, started, time.perf_counter(), file=file)
     if jumps and not flags & os.O_DIRECT:
         started = time.perf_counter()
         with suppress(OSError):  # it is advice: a file system without it is read all the same
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)
-        _note(ADVISE, started, file)
+        if track is not None:
+            track.add(ADVISE, started, time.perf_counter(), file=file)
     return handle
-
-
-def _note(component: int, started: float, file: int) -> None:
-    if track := recorder.here():
-        track.add(component, started, time.perf_counter(), file=file)
 
 
 class Libraries:

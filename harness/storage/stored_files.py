@@ -21,6 +21,7 @@ class StoredFiles:
     def __init__(self, dataset: Dataset, staged: Mapping[int, Path], direct_flags: int) -> None:
         self._dataset, self._direct_flags, self.access = dataset, direct_flags, dataset.access
         self.staged = staged
+        self._home, self._entries = dataset.home, dataset.manifest.files
 
     def path(self, file: int) -> Path:
         """Where a file is read from."""
@@ -28,7 +29,7 @@ class StoredFiles:
 
     def place(self, file: int) -> str:
         """The same as the kernel takes it; making a Path of it costs as much as opening the file."""
-        return str(self.staged[file]) if file in self.staged else self._dataset.name(file)
+        return str(self.staged[file]) if file in self.staged else f"{self._home}/{self._entries[file].name}"
 
     def name(self, file: int) -> str:
         """A file for people: of a copy, where it came from too."""
