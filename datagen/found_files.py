@@ -25,12 +25,12 @@ RAW, HDF5 = "raw", "hdf5"
 # files about the samples, which are none
 ABOUT = re.compile(r"(readme|licen[cs]e|copying|notice|changelog|authors|citation)(\.(txt|md|rst|cff))?", re.IGNORECASE)
 IMAGES = {".jpg", ".jpeg", ".png", ".gif", ".bmp", ".tif", ".tiff", ".webp"}
-_HDF5_INSTEAD = "Write them as HDF5 datasets, the samples along the first axis, and name these with fields="
+_HDF5_INSTEAD = "Write them as HDF5 datasets, the samples along the first axis, which dlio_bench.load takes by fields="
 # files that hold many samples, or parts of one, which are not told apart here: what to do instead
 MANY = {
     re.compile(r"\.(tar(\.\w+)?|tgz|tbz2?|txz)$"): "a tar archive of many samples. Unpack it, so that each file is one",
     re.compile(r"\.parquet$"): f"a Parquet file of many samples. {_HDF5_INSTEAD}",
-    re.compile(r"(^|/)(\.zarray|zarr\.json)$"): f"of a Zarr store, whose files are parts of arrays. {_HDF5_INSTEAD}",
+    re.compile(r"\.zarr/|(^|/)(\.zarray|zarr\.json)$"): f"of a Zarr store: its files are parts. {_HDF5_INSTEAD}",
 }
 
 
@@ -92,9 +92,8 @@ def _require_samples(folder: Path, paths: Sequence[Path], *, chosen: bool) -> No
     """UsageError for files that are not one sample each; unless they were `chosen`, also for files of several kinds."""
     arrays = [path for parent in {path.parent for path in paths} if (path := parent / ".zarray").exists()]
     for path in (*paths, *arrays):
-        for name, told in MANY.items():
-            if name.search(path.as_posix().lower()):
-                raise UsageError(f"{path} is {told}.")
+        if told := of_many(path.as_posix()):
+            raise UsageError(f"{path} is {told}.")
     endings = Counter(map(_ending, paths))
     if not chosen and len({"image" if ending in IMAGES else ending for ending in endings}) > 1:
         told = ", ".join(f"{count} {ending or 'without one'}" for ending, count in endings.most_common(5))
@@ -102,6 +101,11 @@ def _require_samples(folder: Path, paths: Sequence[Path], *, chosen: bool) -> No
             f"{folder} holds files with several endings: {told}. Say which of them are samples, such as "
             f'files="*{endings.most_common(1)[0][0]}", or files="*" for all.'
         )
+
+
+def of_many(name: str) -> str | None:
+    """What a file of this name is, and what to do instead, if it holds many samples or parts of one."""
+    return next((told for pattern, told in MANY.items() if pattern.search(name.lower())), None)
 
 
 def _ending(path: Path) -> str:

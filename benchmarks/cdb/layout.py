@@ -133,8 +133,8 @@ def make_random(seed: int, sample: int, data: Plane) -> tuple[Plane, Plane, list
 def write_stats(path: Path, seed: int, *, shape: tuple[int, int, int], fill: str) -> None:
     """stats.h5: mean, max, min, standard deviation of each channel over the whole data set, float32 [16, 4]. OSError.
 
-    Under the random fill these are the values of the distribution that all channels are drawn from, known exactly;
-    under the physical one those of its first samples.
+    Under the random fill these are the values of the distribution that all channels are drawn from, known exactly.
+    Under the physical one means and deviations are those of its first samples, and the bounds hold for all of them.
     """
     known = np.tile(known_distribution(), (CHANNELS, 1)) if fill != PHYSICAL else physical.dataset_stats(seed, shape)
     hdf5.write_chunks(path, GROUP, {"stats": known}, LIBVER)

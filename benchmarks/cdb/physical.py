@@ -32,15 +32,16 @@ def make(seed: int, sample: int, data: Plane) -> tuple[Plane, Plane, list[int]]:
 
 
 def dataset_stats(seed: int, shape: tuple[int, int, int]) -> Plane:
-    """Mean, max, min and standard deviation of each channel over the first 8 samples, [16, 4].
+    """Mean and standard deviation of each channel over the first 8 samples, and the bounds of all samples, [16, 4].
 
     They stand for the whole data set, which need not be made for it: any rank can write stats.h5 first.
     """
     data = np.empty(shape, dtype="<f4")
     rows = np.array([make(seed, sample, data)[1] for sample in range(_STATS_SAMPLES)], dtype=np.float64)
-    means, largest, smallest, deviations = np.moveaxis(rows, -1, 0)
+    means, _, _, deviations = np.moveaxis(rows, -1, 0)
+    largest, smallest = (np.array([getattr(channel, end) for channel in CHANNELS]) for end in ("high", "low"))
     spread = np.sqrt(np.mean(np.square(deviations), axis=0) + np.var(means, axis=0))
-    stats = np.stack([means.mean(axis=0), largest.max(axis=0), smallest.min(axis=0), spread], axis=1)
+    stats = np.stack([means.mean(axis=0), largest, smallest, spread], axis=1)
     return np.asarray(stats, dtype=np.float32)
 
 

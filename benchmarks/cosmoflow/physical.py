@@ -18,7 +18,8 @@ from dlio_bench.datagen.layout import FileSpec, Written
 PARAMETERS = 4  # Omega_m, sigma_8, n_s, H_0; the generations before MLPerf have the first of them
 _REDSHIFTS = len(matter.STRENGTHS)
 _EARLY_MEAN = 8.0  # particles a voxel, 512^3 in 256^3 voxels; MLPerf's finer voxels have 1
-_ARRANGEMENT, _LABELS = 0, 1  # streams
+_ARRANGEMENT, _LABELS, _SHARE = 0, 1, 2  # streams
+_SHARES = 0.95, 1.05  # of the particles of a plane that a sample has
 _buffers = threading.local()
 
 
@@ -68,8 +69,21 @@ def _early_records(generation: Early, spec: FileSpec, seed: int, side: int) -> I
     for number in range(spec.first, spec.first + spec.samples):
         labels, arrangement = sample(seed, number, side, generation.targets)
         matter.assemble(planes, arrangement, voxels)
+        _count_anew(random_bytes.source(seed, number, _SHARE), voxels)
         stored = generation.stored(labels * np.float32(np.sqrt(3)))
         yield example.encode({"data_raw": voxels.data.cast("B"), "label_raw": stored.tobytes()})
+
+
+def _count_anew(source: np.random.SFC64, voxels: matter.Counts) -> None:
+    """Take a share of the particles, rounded up or down at random in each voxel, so that no two samples share planes.
+
+    (Planes that come turned alone gave whole files one maximum.)
+    """
+    low, high = _SHARES
+    voxels *= low + (high - low) * float(random_bytes.integers(source, 2)[0]) / 2**32
+    up = random_bytes.octets(source, 2 * voxels.size).view("<u2").astype("<f4")
+    voxels += np.multiply(up, np.float32(2**-16), out=up).reshape(voxels.shape)
+    np.floor(voxels, out=voxels)
 
 
 def _mlperf_pool(seed: int, side: int) -> matter.Counts:

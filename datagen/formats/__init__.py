@@ -1,7 +1,7 @@
 """The containers samples are stored in: read and write side by side, one module each."""
 
 from dlio_bench.datagen.formats import hdf5, raw, tfrecord
-from dlio_bench.datagen.formats.container import H5PY, TF_DATA, Container
+from dlio_bench.datagen.formats.container import DALI, H5PY, TF_DATA, Container
 
 _HDF5, _TFRECORD = (".h5", ".hdf5"), (".tfrecord", ".tfrecords")
 
@@ -17,5 +17,5 @@ CONTAINERS: dict[str, Container] = {
     "tfrecord-gzip": Container(
         raw.locate, (*_TFRECORD, ".gz"), tfrecord.decode_gzip, tfrecord.measure_gzip, tfrecords="GZIP"
     ),
-    "raw": Container(raw.locate, (".jpeg", ".jpg")),
+    "raw": Container(raw.locate, (".jpeg", ".jpg"), read_with=DALI),
 }

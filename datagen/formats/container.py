@@ -11,7 +11,7 @@ from msgspec import Struct
 from dlio_bench.datagen.layout import Checksums, Extents, Field, Written
 from dlio_bench.errors import DataError
 
-H5PY, TF_DATA = "h5py", "tf.data"
+H5PY, TF_DATA, DALI = "h5py", "tf.data", "dali"
 
 
 class Opened(Protocol):
@@ -52,7 +52,7 @@ class Container(Struct, frozen=True):
     checksums: the CRC32C, uint32 [samples, fields], that the container itself holds of what `locate` found. None where
     it holds none. OSError.
 
-    read_with: the library that applications read it with, where `bench-readers` can compare it: H5PY or TF_DATA.
+    read_with: the library that applications read it with, where `bench-readers` can compare it: H5PY, TF_DATA or DALI.
 
     types_of: the types of the datasets of these names that a file has; None for a file that is no such container.
 

@@ -26,6 +26,7 @@ HEAD, TAIL = 12, 4
 # Levels 1 and 2 give the same size on counts, and level 3 a larger one, more slowly. The compressed bytes may differ
 # between processors (ISA-L has code of its own for each SIMD set); what they unpack to does not.
 GZIP_LEVEL = 1
+_GZIP = b"\x1f\x8b"  # how its files begin, RFC 1952
 _GZIP_WINDOW = 31  # zlib's wbits for the largest window with a gzip header, which then holds no time
 _SLAB = 1 << 18  # unpacked a piece at a time, so that it is copied out of the processor's cache
 _BUFFER = 1 << 20
@@ -115,7 +116,10 @@ def index(path: Path) -> npt.NDArray[np.int64]:
         offset = 0
         while offset < size:
             file.seek(offset)
-            length = _length(file.read(HEAD), path, offset)
+            start = file.read(HEAD)
+            if not offset and start.startswith(_GZIP):
+                raise DataError(f"{path} is compressed by GZIP, and plain TFRecords are read here: gunzip unpacks it.")
+            length = _length(start, path, offset)
             if offset + HEAD + length + TAIL > size:
                 raise DataError(f"{path} ends inside the record at byte {offset}. {_ANEW}")
             extents.append((offset + HEAD, length))
@@ -152,6 +156,9 @@ def records(path: Path, *, compressed: bool = False) -> Iterator[bytes]:
 def measure_gzip(path: Path, fields: Sequence[Field]) -> Written:
     """The one record of a GZIP stream: its extent, which is the whole file, and its CRC32C. DataError; OSError."""
     del fields  # nothing in the file speaks of them
+    with path.open("rb") as file:
+        if (start := file.read(HEAD)) == head(int.from_bytes(start[:8], "little")):
+            raise DataError(f"{path} holds plain TFRecords, and files that GZIP compressed are read here.")
     payloads = list(records(path, compressed=True))
     if len(payloads) != 1:
         raise DataError(f"{path} holds {len(payloads)} records in one GZIP stream: only a single one can be served.")

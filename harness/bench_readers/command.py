@@ -10,7 +10,7 @@ from dlio_bench.benchmarks import registry
 from dlio_bench.benchmarks.layouts import find_layout
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.datagen.formats import CONTAINERS
-from dlio_bench.datagen.formats.container import H5PY, TF_DATA, Container
+from dlio_bench.datagen.formats.container import DALI, H5PY, TF_DATA, Container
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.datagen.manifest import spec_digest
@@ -55,6 +55,7 @@ class Ratio(Struct, frozen=True):
 _BESIDE = {  # a container's library -> what is expected beside it
     H5PY: Ratio(names.PREFETCH, H5PY, tuple(names.H5PYS), 1.5),
     TF_DATA: Ratio(names.PREFETCH_CRC, TF_DATA, names.TFDATAS, 3.0),
+    DALI: Ratio(names.PREFETCH, DALI, tuple(names.DALIS), 1.0),
 }
 
 
@@ -70,6 +71,8 @@ def ratios(workload: Workload, container: Container, ranks: int, *, tiny: bool) 
     if not container.plain:
         return of_all
     of_all.append(Ratio(names.NAIVE, names.PLAIN, (names.PLAIN,), 1.0))
+    if container.read_with == DALI:  # opening files is most of the work, and raw reads have theirs open
+        return [_BESIDE[DALI], *of_all]
     if tiny:
         return of_all
     raw = Ratio(names.PREFETCH, RAW, tuple(names.raws(ranks)), workload.expected.of_raw)
@@ -104,7 +107,7 @@ def bench_readers(options: Options) -> int:
 
 def _compare(name: str, options: Options, progress: Progress) -> dict[str, Any]:
     workload = registry.find(name)
-    layout = find_layout(workload, workload.expected.variant, tiny=options.tiny, fill=RANDOM)
+    layout = find_layout(workload, options.variant or workload.expected.variant, tiny=options.tiny, fill=RANDOM)
     files = max(options.ranks, round(options.size / layout.file_bytes))
     digest = spec_digest(layout, files, SEED).removeprefix("sha256:")[:12]
     tiny = "-tiny" if options.tiny else ""

@@ -45,6 +45,12 @@ TFDATA, TFDATA_BATCHED, TFDATA_INTERLEAVED = TFDATAS = ("tf.data", "tf.data batc
 TORCHES = {f"torch, {_count(workers, 'worker')}": workers for workers in (1, 2)}
 # WebDataset likewise, on tar shards of the same samples.
 WEBDATASETS = {f"webdataset, {_count(workers, 'worker')}": workers for workers in (1, 2)}
+# DALI's reader of whole files by its threads, which take the bytes by read(2) or from files mapped into memory.
+DALIS = {
+    f"dali {'mmap' if mmap else 'read'}, {_count(threads, 'thread')}": (threads, mmap)
+    for mmap in (False, True)
+    for threads in (1, 2, 4)
+}
 # What was compared of a contender's samples, apart from the clock.
 EVERY_BYTE, NUMBER, NOTHING = "every byte", "number", "nothing"
 

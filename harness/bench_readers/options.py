@@ -25,6 +25,10 @@ class Options(Struct, frozen=True, kw_only=True):
             opt.IO_MODES,
         ),
     ] = opt.BUFFERED
+    variant: Annotated[
+        str | None,
+        opt.option("layout of the files, such as raw of imagenet (default: one for each workload)", metavar="NAME"),
+    ] = None
     cache_dir: opt.CacheDir = None
     threads: Annotated[int | None, opt.count("T", "most reading threads of a `prefetch` rank (default: as `run`)")] = (
         None
@@ -41,9 +45,9 @@ def _run(given: opt.Given) -> int:
 
 BENCH_READERS = opt.Command(
     "bench-readers",
-    "compare our readers with plain loops, HDF5, tf.data, PyTorch and WebDataset, on files in the page cache",
+    "compare our readers with plain loops and libraries (HDF5, tf.data, DALI ...), on files in the page cache",
     "Make small datasets, read them from the page cache with every reader in turn, and print the ratios, and what was "
-    "compared of the samples. tf.data, DataLoader and WebDataset need their packages.",
+    "compared of the samples. tf.data, DataLoader, WebDataset and DALI need their packages.",
     Options,
     _run,
 )

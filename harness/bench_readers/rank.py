@@ -18,6 +18,7 @@ from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.errors import DataError
 from dlio_bench.harness.bench_readers import yardsticks
 from dlio_bench.harness.bench_readers.job import (
+    DALIS,
     EVERY_BYTE,
     H5PYS,
     NAIVE,
@@ -191,6 +192,9 @@ def _prepare(
         return _theirs(enter(yardsticks.raw(form, plan, raw.threads, alignment)), plan, comm)
     if how := H5PYS.get(name):
         return _theirs(enter(yardsticks.h5py(form, shuffled, how)), shuffled, comm)
+    if how_dali := DALIS.get(name):
+        drain = enter(yardsticks.dali(form, shuffled, *how_dali))
+        return replace(_theirs(drain, shuffled, comm), checked=NUMBER)
     assert name in TFDATAS
     files = yardsticks.share_of_files(form, comm.rank, comm.size)
     timed = _theirs(enter(yardsticks.tfdata(form, files, name, job.batch)), [], comm)

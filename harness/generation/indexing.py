@@ -13,6 +13,7 @@ from dlio_bench.benchmarks.layouts import find_layout
 from dlio_bench.datagen import objects
 from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.datagen.formats import CONTAINERS
+from dlio_bench.datagen.found_files import of_many
 from dlio_bench.datagen.index import Indexed, as_stored, candidates, differences, examine, index
 from dlio_bench.datagen.layout import RANDOM, Layout
 from dlio_bench.datagen.workers import ALONE, usual_workers, worker_pool
@@ -51,8 +52,8 @@ def _index(options: IndexOptions, url: str | None) -> int:
     if not chosen.names:
         more = "".join(f" {note}." for note in chosen.notes)
         raise UsageError(
-            f"{folder} holds no file that could be of {layout.workload} {layout.variant} by its name. Give the folder "
-            f"of such files.{more}"
+            f"{folder} holds no file that could be of {layout.workload} {layout.variant} by its name. "
+            f"{_instead(layout, others, _fitting(folder, layout))}{more}"
         )
     names = list(chosen.names)
     layout = as_stored(folder.absolute(), layout, names)
@@ -72,6 +73,7 @@ def _index(options: IndexOptions, url: str | None) -> int:
         "variant": layout.variant,
         "container": layout.container,
         "refused": [{"file": file.name, "problem": file.refusal} for file in refused],
+        "fits": _fitting(folder, layout, refused[0].name) if refused else [],
     }
     served = [file for file in examined if not file.refusal]
     refuse = bool(refused) and not (options.skip_bad and served)
@@ -85,6 +87,36 @@ def _index(options: IndexOptions, url: str | None) -> int:
     told = json.dumps(result, indent=1) if options.json else _render(result)
     print(told if url is None else told.replace(str(folder.absolute()), url))
     return DataError.status if refuse else 0
+
+
+def _fitting(folder: Path, layout: Layout, name: str | None = None) -> list[str]:
+    """Variants in another container that take a file (the first that may be theirs); if any, those of its lengths."""
+    fitting: dict[str, bool] = {}
+    for variant, make in registry.find(layout.workload).variants.items():
+        other = make(layout.tiny, RANDOM)
+        names = [one for one in candidates(folder, other)[0] if name in (None, one)]
+        if other.container == layout.container or not names:
+            continue
+        found = examine(folder.absolute(), other.container, other.fields, names[0], other.fault)
+        if found.written is not None:
+            told = differences(other, other, [found], [other.splits[0].name])
+            fitting[variant] = not any("bytes instead of" in line for line in told)
+    return [variant for variant, alike in fitting.items() if alike or not any(fitting.values())]
+
+
+def _instead(layout: Layout, others: Sequence[str], fitting: Sequence[str]) -> str:
+    """What to do with a folder that has no file of the layout."""
+    if fitting:
+        return f"It holds files of --variant {' or '.join(fitting)}."
+    for name in others:
+        if told := of_many(name):
+            return f"{name} is {told}."
+        if name.endswith(".gz"):
+            return f"{name} is compressed by GZIP: gunzip unpacks it."
+    return (
+        f"Give the folder of such files ({', '.join(filter(None, CONTAINERS[layout.container].endings))}). A program "
+        "takes files of any kind with dlio_bench.load, each as one sample."
+    )
 
 
 def _write(
@@ -133,6 +165,8 @@ def _render(document: dict[str, Any]) -> str:
     refused = document["refused"]
     lines += [f"  REFUSED  {file['problem']}" for file in refused[:SHOWN]]
     lines += [f"  and {len(refused) - SHOWN} more (--json lists all)"] * (len(refused) > SHOWN)
+    if document["fits"]:
+        lines.append(f"  --variant {' or '.join(document['fits'])} takes such files")
     if "digest" not in document:
         return "\n".join(
             [

@@ -13,6 +13,7 @@ from dlio_bench.batches import Ids
 from dlio_bench.datagen.layout import Checksums
 from dlio_bench.harness.storage.direct import Piece
 
+ALONE = 1 << 62  # is taken from the key of a file that one chunk alone reads
 MOST_PIECES = 1024  # buffers of one preadv: IOV_MAX of Linux, limits.h
 
 
@@ -35,8 +36,9 @@ class Samples(Struct, frozen=True):
 class Reads(Struct, frozen=True):
     """Calls of preadv in the order they are made; tables, so that a chunk's part of them is one slice.
 
-    calls: int64 [calls, 5] = key, file, offset, bytes, number of pieces. pieces: int64 [pieces, 2] = first byte of a
-    batch to be filled and the one behind the last. chunks: int64 [chunks + 1, 2] = first call and first piece of each.
+    calls: int64 [calls, 5] = key, file, offset, bytes, number of pieces. A key below 0 is of a file that only one chunk
+    reads, by calls that follow each other. pieces: int64 [pieces, 2] = first byte of a batch to be filled and the one
+    behind the last. chunks: int64 [chunks + 1, 2] = first call and first piece of each.
     """
 
     calls: Ids
@@ -79,8 +81,10 @@ def chunk_of(batches: Ids, starts: Ids, chunk_bytes: int) -> tuple[Ids, Ids]:
     return np.append(firsts, len(starts)), batches[firsts]
 
 
-def reads(samples: Samples, chunk_bytes: int) -> tuple[Reads, Ids]:
+def reads(samples: Samples, chunk_bytes: int, *, of_one: bool = False) -> tuple[Reads, Ids]:
     """The calls that bring the samples in as they are stored, and the batch of each chunk.
+
+    of_one: each sample has a key of its own.
 
     Bytes that are neighbours in file and batch are one piece; pieces that are neighbours in the file alone are read by
     one call. A piece is at most `chunk_bytes` long.
@@ -114,6 +118,10 @@ def reads(samples: Samples, chunk_bytes: int) -> tuple[Reads, Ids]:
     firsts, of_chunk = chunk_of(samples.batches[row], starts, chunk_bytes)
     chunk = np.repeat(np.arange(len(of_chunk)), np.diff(firsts))
     keys = samples.keys[row]
+    if of_one:
+        several = np.zeros(rows, dtype=bool)
+        several[row[1:][(row[1:] == row[:-1]) & (chunk[1:] != chunk[:-1])]] = True
+        keys = np.where(several[row], keys, keys - ALONE)
     order = np.lexsort((offsets, keys, chunk))
     chunk, keys, row = chunk[order], keys[order], row[order]
     offsets, starts, lengths = offsets[order], starts[order], lengths[order]

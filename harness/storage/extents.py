@@ -21,7 +21,7 @@ from dlio_bench.errors import DataError
 from dlio_bench.harness.storage.chunks import Reads, Samples, Work, chunk_of, joined_ids, reads, rejoined, unstaged
 from dlio_bench.harness.storage.direct import Alignment, Piece
 from dlio_bench.harness.storage.direct_reads import DirectReads
-from dlio_bench.harness.storage.files import Libraries, OpenFile, OpenFiles
+from dlio_bench.harness.storage.files import Held, Libraries, OpenFile, OpenFiles
 from dlio_bench.harness.storage.object_reads import ObjectReads
 from dlio_bench.harness.storage.stored_files import COPY_READ, PREAD, StoredFiles
 
@@ -29,7 +29,6 @@ from dlio_bench.harness.storage.stored_files import COPY_READ, PREAD, StoredFile
 # read, as its application does, so that the cost of opening stays in the measurement: its handle is kept only until
 # the threads that read parts of the sample are done with it.
 OPEN_FILES, OPEN_VISITS = 64, 16
-HELD_FILES = 16  # that a thread keeps open while it reads some chunks
 
 # What is read at a time: large enough that taking it costs little beside reading it, small enough that several
 # threads work on the batch that is needed first.
@@ -75,7 +74,7 @@ class ExtentReader:
         self._expected = False  # somebody has said what will be read
         self._preparing = threading.Lock()
         keep = OPEN_VISITS if self._of_one else OPEN_FILES
-        self._files = OpenFiles(self._stored.path, keep, self._stored.flags, dataset.access)
+        self._files = OpenFiles(self._stored.place, keep, self._stored.flags, dataset.access)
         self._uncached: DirectReads | ObjectReads | None = None  # what brings bytes that no page cache has
         if dataset.store is not None:
             self._uncached = ObjectReads(dataset)
@@ -125,7 +124,7 @@ class ExtentReader:
         if self._check or self._uncode is not None or self._application is not None or self._library.needed:
             rows, of_chunk = chunk_of(batches, starts, chunk_bytes)
             return Work(of_chunk, samples, rows, None, checksums)
-        calls, of_chunk = reads(samples, chunk_bytes)
+        calls, of_chunk = reads(samples, chunk_bytes, of_one=self._of_one)
         return Work(of_chunk, samples, np.zeros(0, dtype=np.int64), calls, None)
 
     def fetch(self, work: Work, chunks: range, out: memoryview, cost: Cost) -> None:
@@ -179,32 +178,30 @@ class ExtentReader:
             wanted, rows, bounds = unstaged(rows, bounds, self._staged)
             self._uncached.read(wanted, out, cost)
         pieces = [out[start:stop] for start, stop in bounds]
-        handles: dict[int, int] = {}
-        held: list[OpenFile] = []  # ours while we read: the names keep them open
-        at = local = 0
+        held, handle, at, local = Held(self._files), -1, 0, 0
+        of_handle: int | None = None  # the key of its file
         staged, preadv, clock, track = self._staged, self._stored.access.read, time.perf_counter, recorder.here()
         add, begun = None if track is None else track.add, 0.0
-        for key, file, offset, size, count in rows:
-            handle = handles.get(key)
-            if handle is None:
-                if len(held) == HELD_FILES:
-                    handles, held = {}, []
-                held.append(self._files.get(key, file))
-                handle = handles[key] = held[-1].handle()
-            into = pieces[at : at + count]
-            at += count
-            if add is not None:
-                begun = clock()  # not the end of the read before: recording that one lies between
-            try:
-                found = preadv(handle, into, offset)
-            except OSError as error:
-                raise self._stored.unread(file, offset, error) from error
-            if add is not None:
-                add(COPY_READ if file in staged else PREAD, begun, clock(), found, offset, file)
-            if found != size:
-                self._stored.rest(handle, file, offset, into, found)
-            if staged and file in staged:
-                local += size
+        try:
+            for key, file, offset, size, count in rows:
+                if key != of_handle:
+                    handle, of_handle = held.handle(key, file), key
+                into = pieces[at : at + count]
+                at += count
+                if add is not None:
+                    begun = clock()  # not the end of the read before: recording that one lies between
+                try:
+                    found = preadv(handle, into, offset)
+                except OSError as error:
+                    raise self._stored.unread(file, offset, error) from error
+                if add is not None:
+                    add(COPY_READ if file in staged else PREAD, begun, clock(), found, offset, file)
+                if found != size:
+                    self._stored.rest(handle, file, offset, into, found)
+                if staged and file in staged:
+                    local += size
+        finally:
+            held.close()
         cost.bytes_local += local
         cost.bytes_requested += sum(row[3] for row in rows) - local
         cost.read_seconds += time.perf_counter() - started

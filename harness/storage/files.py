@@ -19,13 +19,14 @@ from dlio_bench.recorder import NOWHERE
 
 OPEN, ADVISE, CLOSE = (CODE[name] for name in ("open", "advise", "close"))
 LIBRARY_FILES = 16  # open at a time
+HELD_FILES = 16  # that a thread keeps open while it reads some chunks
 
 
 class OpenFile:
     """One file, opened by the first thread that asks for its descriptor. Dropping the last reference closes it."""
 
     def __init__(
-        self, path: Path, file: int = NOWHERE, *, jumps: bool = False, flags: int = 0, access: Access = KERNEL
+        self, path: Path | str, file: int = NOWHERE, *, jumps: bool = False, flags: int = 0, access: Access = KERNEL
     ) -> None:
         """file: its number in the dataset. flags: of open(2), besides those of a file that is only read."""
         self._path, self._file, self._jumps, self._flags, self._access = path, file, jumps, flags, access
@@ -44,9 +45,7 @@ class OpenFile:
         """Give the descriptor back now."""
         handle, self._handle = self._handle, -1
         if handle >= 0:
-            started = time.perf_counter()
-            self._access.close(handle)
-            _note(CLOSE, started, self._file)
+            _close(self._access, handle, self._file)
 
     def __del__(self) -> None:
         self.close()
@@ -61,13 +60,14 @@ class OpenFiles:
 
     def __init__(
         self,
-        path: Callable[[int], Path],
+        path: Callable[[int], Path | str],
         keep: int,
         flags: Callable[[int], int] | None = None,
         access: Access = KERNEL,
     ) -> None:
         self.jumps = False
-        self._path, self._keep, self._flags, self._access = path, keep, flags, access
+        self.path, self.access = path, access
+        self._keep, self._flags = keep, flags
         self._lock = threading.Lock()
         self._files: OrderedDict[int, OpenFile] = OrderedDict()
         self._alive: WeakSet[OpenFile] = WeakSet()  # forgotten ones too, which the traceback of an error may hold
@@ -80,7 +80,7 @@ class OpenFiles:
                 self._files.move_to_end(key)
                 return opened
             flags = self._flags(file) if self._flags else 0
-            opened = OpenFile(self._path(file), file, jumps=self.jumps, flags=flags, access=self._access)
+            opened = OpenFile(self.path(file), file, jumps=self.jumps, flags=flags, access=self.access)
             self._files[key] = opened
             self._alive.add(opened)
             forgotten = self._files.popitem(last=False)[1] if len(self._files) > self._keep else None
@@ -94,26 +94,70 @@ class OpenFiles:
             file.close()
 
 
-def _open(access: Access, path: Path, file: int, flags: int, *, jumps: bool) -> int:
-    started = time.perf_counter()
+class Held:
+    """The descriptors that a thread has while it reads some chunks (see Reads for the keys). `close` it in the end.
+
+    Small files are opened so often that an object and a lock for each would cost as much as the kernel does: what no
+    other thread reads is opened without.
+    """
+
+    def __init__(self, files: OpenFiles) -> None:
+        self._files = files
+        self._handles: dict[int, int] = {}
+        self._shared: list[OpenFile] = []  # they stay open while they are here
+        self._own, self._file = -1, NOWHERE  # of a file that nobody else reads
+
+    def handle(self, key: int, file: int) -> int:
+        """The descriptor of a file, until that of another one is asked for. Errors: see OpenFile."""
+        if self._own >= 0:
+            self._leave()
+        if key < 0:
+            files = self._files
+            # no flags: direct reads do not come here
+            self._own, self._file = _open(files.access, files.path(file), file, 0, jumps=files.jumps), file
+            return self._own
+        if key not in self._handles:
+            if len(self._shared) == HELD_FILES:
+                self._handles, self._shared = {}, []
+            self._shared.append(self._files.get(key, file))
+            self._handles[key] = self._shared[-1].handle()
+        return self._handles[key]
+
+    def close(self) -> None:
+        """Give all of them back."""
+        if self._own >= 0:
+            self._leave()
+        self._shared = []
+
+    def _leave(self) -> None:
+        own, self._own = self._own, -1
+        _close(self._files.access, own, self._file)
+
+
+def _close(access: Access, handle: int, file: int) -> None:
+    track, started = recorder.here(), time.perf_counter()
+    access.close(handle)
+    if track is not None:
+        track.add(CLOSE, started, time.perf_counter(), file=file)
+
+
+def _open(access: Access, path: Path | str, file: int, flags: int, *, jumps: bool) -> int:
+    track, started = recorder.here(), time.perf_counter()
     try:
         handle = access.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
     except FileNotFoundError as error:
         raise DataError(f"{path} is missing from its dataset. {DAMAGED}") from error
     except OSError as error:
         raise EnvironmentFailure(f"{path} cannot be opened: {error.strerror}. {remedy(error)}.") from error
-    _note(OPEN, started, file)
+    if track is not None:
+        track.add(OPEN, started, time.perf_counter(), file=file)
     if jumps and not flags & os.O_DIRECT:
         started = time.perf_counter()
         with suppress(OSError):  # it is advice: a file system without it is read all the same
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)
-        _note(ADVISE, started, file)
+        if track is not None:
+            track.add(ADVISE, started, time.perf_counter(), file=file)
     return handle
-
-
-def _note(component: int, started: float, file: int) -> None:
-    if track := recorder.here():
-        track.add(component, started, time.perf_counter(), file=file)
 
 
 class Libraries:

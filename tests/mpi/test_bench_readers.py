@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,18 @@ def test_true_samples_are_held_against_the_libraries(
         assert set(fastest) <= set(yardsticks)
     for peer in ("torch", "webdataset"):
         assert f"prefetch / {peer}" in done.stdout  # not measured where it is not installed
+
+
+def test_small_files_are_held_against_the_reader_of_files_of_dali(tmp_path: Path) -> None:
+    done = bench(tmp_path, "imagenet", "--variant", "raw", "--tiny", "--size", "500kB", "--ranks", "1")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("imagenet raw (tiny)")
+    assert "prefetch / dali" in done.stdout
+    if find_spec("nvidia") is None:
+        assert "not measured: DALI is not installed" in " ".join(done.stdout.split())
+    done = bench(tmp_path, "imagenet", "--variant", "flat")
+    assert done.returncode == 2
+    assert "variant 'flat'" in done.stderr
 
 
 def test_the_limit_is_the_fastest_of_one_or_all_ranks_by_its_median() -> None:

@@ -1,10 +1,13 @@
 """The reads of a plan fill every byte of its batches once, from where it is stored."""
 
+from itertools import groupby
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from dlio_bench.harness.storage.chunks import MOST_PIECES, Samples, chunk_of, joined_ids, reads
+from dlio_bench.harness.storage.chunks import ALONE, MOST_PIECES, Reads, Samples, chunk_of, joined_ids, reads
 
 FIELDS = 3
 
@@ -84,3 +87,27 @@ def test_chunks_are_parts_of_one_batch() -> None:
 
 def test_an_empty_plan_has_no_ids() -> None:
     assert [len(part) for part in joined_ids([])] == [0, 0]
+
+
+@given(plans())
+def test_files_that_one_chunk_reads_are_marked_and_read_at_a_stretch(plan: tuple[Samples, int]) -> None:
+    samples, chunk_bytes = plan
+    alone = replace(samples, keys=np.arange(len(samples.ids)))
+    found, batch_of = reads(alone, chunk_bytes, of_one=True)
+    plain, of_plain = reads(alone, chunk_bytes)
+    chunks: dict[int, list[int]] = {}  # by key
+    for chunk in range(len(batch_of)):
+        keys = found.calls[found.chunks[chunk, 0] : found.chunks[chunk + 1, 0], 0].tolist()
+        stretches = [key for key, _ in groupby(keys)]
+        assert len(stretches) == len(set(stretches))
+        for key in stretches:
+            chunks.setdefault(key % ALONE, []).append(chunk)
+            assert (key < 0) == (len(set(plain_chunks(plain, key % ALONE))) == 1)
+    assert chunks == {key: plain_chunks(plain, key) for key in chunks}
+    assert batch_of.tolist() == of_plain.tolist()
+
+
+def plain_chunks(found: Reads, key: int) -> list[int]:
+    """The chunks that read a file."""
+    calls = np.flatnonzero(found.calls[:, 0] == key)
+    return sorted(set((np.searchsorted(found.chunks[:, 0], calls, side="right") - 1).tolist()))

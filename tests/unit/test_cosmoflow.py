@@ -102,6 +102,22 @@ def test_uncompressed_records_hold_counts_that_are_nowhere_else(layout: Layout, 
     np.testing.assert_allclose(means, 1 if layout is V07 else 8, rtol=0.08)
 
 
+@pytest.mark.parametrize("generation", EARLY.values(), ids=EARLY)
+def test_no_plane_of_counts_comes_again_not_even_turned(generation: Early, tmp_path: Path) -> None:
+    tiny = VARIANTS[generation.variant](True, PHYSICAL)
+    planes, largest = [], []
+    for spec in tiny.spec_files(8):
+        tiny.write(tmp_path / "a", spec, SEED)
+        raw = b"".join(example.decode(record)["data_raw"][0] for record in tfrecord.records(tmp_path / "a"))
+        counts = np.sort(np.frombuffer(raw, dtype=generation.dtype).reshape(64 * 16, 16 * 16))
+        assert (counts == np.rint(counts)).all()
+        assert counts.min() == 0
+        planes += [plane.tobytes() for plane in counts]
+        largest.append(counts.max())
+    assert len(set(planes)) > 0.99 * len(planes)  # a tiny plane may be nearly empty
+    assert len(set(largest)) > 4
+
+
 @pytest.mark.parametrize("name", VARIANTS)
 def test_samples_are_pure_and_no_two_are_alike(name: str, tmp_path: Path) -> None:
     tiny = VARIANTS[name](True, PHYSICAL)

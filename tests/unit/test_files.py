@@ -87,3 +87,24 @@ def test_the_kernel_is_told_of_reads_that_jump(
     reader.read(plan, out, Cost())
     reader.close()
     assert set(advice) == ({os.POSIX_FADV_RANDOM} if told else set())
+
+
+def test_small_files_are_opened_once_each_and_closed_also_where_one_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = made(tmp_path, "imagenet", 6, "raw")
+    before, counted, real = set(open_files()), [], os.open
+    monkeypatch.setattr(os, "open", lambda *arguments: counted.append(str(arguments[0])) or real(*arguments))
+    ids = np.array([3, 0, 4, 4, 1])
+    out = memoryview(bytearray(int(dataset.locate(ids, ["record"])[3].sum())))
+    reader = ExtentReader(dataset, ("record",))
+    cost = Cost()
+    reader.fetch(reader.prepare([ids]), range(1), out, cost)
+    assert counted == [str(dataset.path(number)) for number in ids]
+    assert cost.bytes_requested == len(out)
+    assert bytes(out) == b"".join(dataset.path(number).read_bytes() for number in ids)
+    os.truncate(dataset.path(4), 5)
+    with pytest.raises(DataError, match="ends at byte 5"):
+        reader.read(ids, out, cost)
+    assert set(open_files()) == before
+    reader.close()

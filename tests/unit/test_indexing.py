@@ -1,6 +1,7 @@
 """Files of others: indexed when a plain read can serve them, refused with the reason when not; and verified."""
 
 import gzip
+import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.datagen.formats import tfrecord
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import TEST, TRAIN, VALIDATION
-from dlio_bench.datagen.manifest import NAME
+from dlio_bench.datagen.manifest import GENERATOR, NAME
 from dlio_bench.datagen.verify import Remake, damage, remakable
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.generation.amount import Amount, counts
@@ -260,6 +261,64 @@ def test_records_of_other_lengths_are_served_and_said_to_differ(
     assert verify_files(found) == []
 
 
+@pytest.mark.parametrize(
+    ("stored", "asked", "says"),
+    [
+        (("cosmoflow", "mlperf-v0.7"), None, "plain TFRecords.*--variant mlperf-v0.7 takes such"),
+        (("cosmoflow", "sc18"), None, "plain TFRecords.*--variant sc18 takes such"),
+        (("cosmoflow", "mlperf-v1"), "sc18", "compressed by GZIP.*gunzip.*--variant mlperf-v1 takes such"),
+        (("imagenet", "raw"), None, "holds files of --variant raw"),
+        (("imagenet", "tfrecord"), "raw", "holds files of --variant tfrecord"),
+    ],
+)
+def test_files_of_another_variant_are_told_by_its_name(
+    stored: tuple[str, str], asked: str | None, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = generate(tiny(*stored), 2, tmp_path / "set", 1)
+    told = ""
+    try:
+        assert index_data(IndexOptions(bare(made), stored[0], asked, True, json=False)) == 5
+    except UsageError as error:
+        told = str(error)
+    told += capsys.readouterr().out
+    assert re.search(says, told, re.DOTALL)
+    assert "Restore" not in told
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_compressed_records_of_images_are_to_be_unpacked(
+    ending: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = generate(tiny("imagenet", "tfrecord"), 1, tmp_path / "set", 1)
+    packed = gzip.compress(made.path(0).read_bytes())
+    made.path(0).unlink()
+    Path(f"{made.path(0)}{ending}").write_bytes(packed)
+    asked = IndexOptions(bare(made), "imagenet", None, True, json=False)
+    if ending:
+        with pytest.raises(UsageError, match="gz is compressed by GZIP: gunzip"):
+            index_data(asked)
+        return
+    assert index_data(asked) == 5
+    assert "gunzip" in (told := capsys.readouterr().out)
+    assert "Restore" not in told
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("a.tar", "tar archive.*Unpack"),
+        ("a.parquet", "Parquet.*HDF5.*dlio_bench.load"),
+        ("a.zarr/x/0.0", "Zarr.*HDF5.*dlio_bench.load"),
+        ("a.npz", r"such files \(.h5, .hdf5\).*dlio_bench.load"),
+    ],
+)
+def test_containers_that_are_not_known_are_told_the_way_that_there_is(name: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(UsageError, match=says):
+        index_data(IndexOptions(tmp_path, "cdb", None, True, json=False))
+
+
 def test_a_folder_of_something_else_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="There is no folder"):
         index_data(IndexOptions(tmp_path / "absent", "cdb", None, True, json=False))
@@ -419,6 +478,6 @@ def test_metadata_that_lead_elsewhere_are_found(tmp_path: Path) -> None:
 def test_a_manifest_with_a_generator_that_is_no_number_is_damaged(tmp_path: Path) -> None:
     made = generate(tiny("cdb", "cori"), 1, tmp_path / "set", 1)
     path = made.folder / NAME
-    path.write_text(path.read_text().replace('"generator": 1', '"generator": "me"'))
+    path.write_text(path.read_text().replace(f'"generator": {GENERATOR}', '"generator": "me"'))
     with pytest.raises(DataError):
         open_dataset(made.folder)
