@@ -90,8 +90,8 @@ def ratio_text(value: float) -> str:
 
 
 def mark(row: Row) -> str:
-    """'*' where the time depends on how the readers of the PFS are counted."""
-    return "*" if row.pfs_in_steps else ""
+    """'*' where the time depends on how the readers of the PFS are counted, in steps or while tiers are filled."""
+    return "*" if row.seconds is not None and row.bytes.get("pfs") else ""
 
 
 def seconds_text(seconds: float) -> str:
@@ -212,7 +212,7 @@ def estimated(document: Simulation) -> str | None:
 
 def starred(document: Simulation) -> list[str]:
     """The policies whose time depends on how the readers of the PFS are counted, somewhere at least."""
-    marked = {row.policy for row in document.rows if row.seconds is not None and row.pfs_in_steps}
+    marked = {row.policy for row in document.rows if mark(row)}
     return [name for name in policies(document) if name in marked]
 
 

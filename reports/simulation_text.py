@@ -20,7 +20,7 @@ def render(document: Simulation) -> str:
     if simulation.starred(document):
         subject = "it depends" if document.kind == simulation.SINGLE else "its time depends"
         lines += ["", *wrapped(
-            f"* reads the PFS during steps, so {subject} on how many nodes are taken to read it at once: "
+            f"* reads the PFS, in steps or to fill tiers, so {subject} on how many nodes are taken to read it at once: "
             f"{simulation.counted(document)}.",
             hang=2,
         )]  # fmt: skip

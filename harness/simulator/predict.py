@@ -1,6 +1,6 @@
 """Predict policies for a case: one row each, on the engine that fits."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -64,10 +64,10 @@ def lower_bound(case: Case) -> float:
     return total
 
 
-def predict(case: Case, policies: Sequence[str], pfs_clients: str = CONSERVED) -> list[Prediction]:
+def predict(case: Case, policies: Sequence[str], pfs_clients: str = CONSERVED) -> Iterator[Prediction]:
     """A prediction for each policy: `policies` are of `names`."""
     bound = lower_bound(case)
-    return [_predict_policy(case, name, pfs_clients, bound) for name in policies]
+    return (_predict_policy(case, name, pfs_clients, bound) for name in policies)
 
 
 def bound_row(bound: float) -> Prediction:
