@@ -94,6 +94,16 @@ def mark(row: Row) -> str:
     return "*" if row.seconds is not None and row.bytes.get("pfs") else ""
 
 
+def has_published(document: Simulation) -> bool:
+    """Whether rows say what the published way to count gives."""
+    return any(row.over_bound_as_published is not None for row in document.rows)
+
+
+def published_text(row: Row) -> str:
+    """'0.27%': the distance to the bound as the published simulator counts; empty where it has no such policy."""
+    return "" if row.over_bound_as_published is None else f"{row.over_bound_as_published:.2%}"
+
+
 def seconds_text(seconds: float) -> str:
     """'3,837 s', '38.40 s', '0.07000 s': to four digits, always in seconds, so that cells compare."""
     return f"{seconds:,.0f} s" if seconds >= 999.95 else f"{seconds:#.4g} s"

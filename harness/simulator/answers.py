@@ -12,7 +12,7 @@ from dlio_bench import __version__
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.simulator import accesses, scale
 from dlio_bench.harness.simulator.cases import Case
-from dlio_bench.harness.simulator.predict import PUBLISHED, Prediction, predict
+from dlio_bench.harness.simulator.predict import LOWER_BOUND, PUBLISHED, Prediction, policy_of, predict
 from dlio_bench.reports import access_frequency, simulation
 from dlio_bench.reports.simulation_types import Simulation
 from dlio_bench.units import format_seconds
@@ -21,16 +21,22 @@ ALL_NODES = 10_000_000  # accesses up to which every node is simulated: about 20
 
 
 def answer(
-    case: Case, names: Sequence[str], pfs_clients: str, delta: float | None, show: Callable[[str], None]
+    case: Case,
+    names: Sequence[str],
+    pfs_clients: str,
+    delta: float | None,
+    show: Callable[[str], None],
+    *,
+    as_published: bool = False,
 ) -> Simulation:
     """The document with the predictions of a case; with `delta`, also how often a node reads a sample. UsageError.
 
-    `show` gets a line as each policy begins.
+    `show` gets a line as each policy begins. as_published: beside each row, what the published way to count gives.
     """
     started, rows = time.monotonic(), list[Prediction]()
     show(f"policy 1 of {len(names)}  {names[0]}")
     for row in predictions(case, names, pfs_clients):
-        rows.append(row)
+        rows.append(_beside_published(case, row) if as_published and pfs_clients != PUBLISHED else row)
         if left := names[len(rows) :]:
             eta = (time.monotonic() - started) / len(rows) * len(left)
             show(f"policy {len(rows) + 1} of {len(names)}  {left[0]}  eta {format_seconds(eta)}")
@@ -43,6 +49,15 @@ def answer(
     counted = accesses.histogram(case).tolist()
     frequency = access_frequency.complete(counted, node=accesses.NODE, reads=case.per_epoch, delta=delta)
     return structs.replace(document, accesses=frequency)
+
+
+def _beside_published(case: Case, row: Prediction) -> Prediction:
+    """The row with its distance to the bound in the published simulator, where that has the policy."""
+    name = None if row.policy == LOWER_BOUND else policy_of(row.policy).published
+    if name is None:
+        return row
+    (other,) = predict(case, [name], PUBLISHED)
+    return structs.replace(row, over_bound_as_published=other.over_bound)
 
 
 def predictions(case: Case, names: Sequence[str], pfs_clients: str) -> Iterator[Prediction]:

@@ -105,7 +105,9 @@ def _answered(case: Case, options: Options, names: tuple[str, ...]) -> Simulatio
     try:
         if options.vary:
             return grid.answer(case, options.vary, names, options.pfs_clients, progress.show)
-        return answer(case, names, options.pfs_clients, options.accesses, progress.show)
+        named = {name.lower(): row for name, row in SCENARIOS.items()}.get((options.scenario or "").lower())
+        as_published = named is not None and named.simulated
+        return answer(case, names, options.pfs_clients, options.accesses, progress.show, as_published=as_published)
     finally:
         progress.done()
 

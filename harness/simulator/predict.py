@@ -38,6 +38,7 @@ class Prediction(Struct, frozen=True):
     over_bound: float | None
     pfs_in_steps: bool = False
     reason: str | None = None
+    over_bound_as_published: float | None = None
 
 
 _PUBLISHED_NAMES = {row.published: row for row in POLICIES.values() if row.published is not None}

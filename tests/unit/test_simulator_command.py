@@ -129,6 +129,16 @@ def test_the_table_says_what_depends_on_the_readers_of_the_pfs(capsys: pytest.Ca
         assert said in " ".join(text.split())
 
 
+def test_a_published_scenario_shows_both_ways_to_count(capsys: pytest.CaptureFixture[str]) -> None:
+    few = ("--scenario", "s1", "--epochs", "2", "--policy", "lower-bound,lbann-dynamic,cooperative")
+    ours = {row["policy"]: row for row in simulate(capsys, *few)["rows"]}
+    few = (*few[:-1], "lbann-dynamic", "--pfs-clients", "published")
+    (theirs,) = simulate(capsys, *few)["rows"]
+    assert ours["lbann-dynamic"]["over_bound_as_published"] == theirs["over_bound"]
+    assert theirs["over_bound"] < ours["lbann-dynamic"]["over_bound"]
+    assert "over_bound_as_published" not in {**ours["cooperative"], **ours["lower-bound"], **theirs}
+
+
 def test_a_workload_on_a_described_machine(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "here.toml"
     path.write_text(SYSTEM)
