@@ -90,8 +90,18 @@ def ratio_text(value: float) -> str:
 
 
 def mark(row: Row) -> str:
-    """'*' where the time depends on how the readers of the PFS are counted."""
-    return "*" if row.pfs_in_steps else ""
+    """'*' where the time depends on how the readers of the PFS are counted, in steps or while tiers are filled."""
+    return "*" if row.seconds is not None and row.bytes.get("pfs") else ""
+
+
+def has_published(document: Simulation) -> bool:
+    """Whether rows say what the published way to count gives."""
+    return any(row.over_bound_as_published is not None for row in document.rows)
+
+
+def published_text(row: Row) -> str:
+    """'0.27%': the distance to the bound as the published simulator counts; empty where it has no such policy."""
+    return "" if row.over_bound_as_published is None else f"{row.over_bound_as_published:.2%}"
 
 
 def seconds_text(seconds: float) -> str:
@@ -212,7 +222,7 @@ def estimated(document: Simulation) -> str | None:
 
 def starred(document: Simulation) -> list[str]:
     """The policies whose time depends on how the readers of the PFS are counted, somewhere at least."""
-    marked = {row.policy for row in document.rows if row.seconds is not None and row.pfs_in_steps}
+    marked = {row.policy for row in document.rows if mark(row)}
     return [name for name in policies(document) if name in marked]
 
 

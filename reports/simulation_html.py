@@ -97,12 +97,15 @@ def _rows(document: Simulation) -> dict[str, Any]:
     done = [row for row in document.rows if row.seconds is not None]
     rows = []
     for row in sorted(done, key=lambda row: row.took):
-        cells = [f"{row.seconds:,.2f}", f"{row.over_bound:.2%}", f"{row.stall_seconds:,.2f}"]
+        published = [simulation.published_text(row) or "-"] if simulation.has_published(document) else []
+        cells = [f"{row.seconds:,.2f}", f"{row.over_bound:.2%}", *published, f"{row.stall_seconds:,.2f}"]
         cells += [format_bytes(row.bytes[name]) if name in row.bytes else "-" for name in sources]
         rows.append(([f"{row.policy} {simulation.mark(row)}"], cells))
-    none = ["does not apply", *["-"] * (2 + len(sources))]
+    beside = ["over bound, as published"] if simulation.has_published(document) else []
+    none = ["does not apply", *["-"] * (2 + len(beside) + len(sources))]
     rows += [([row.policy], none) for row in document.rows if row.seconds is None]
-    heads = ["seconds", "over bound", "stall (s)", *(f"from {simulation.source_title(name)}" for name in sources)]
+    taken = [f"from {simulation.source_title(name)}" for name in sources]
+    heads = ["seconds", "over bound", *beside, "stall (s)", *taken]
     return {"keys": ["policy"], "heads": heads, "rows": rows}
 
 

@@ -20,10 +20,13 @@ def render(document: Simulation) -> str:
     if simulation.starred(document):
         subject = "it depends" if document.kind == simulation.SINGLE else "its time depends"
         lines += ["", *wrapped(
-            f"* reads the PFS during steps, so {subject} on how many nodes are taken to read it at once: "
+            f"* reads the PFS, in steps or to fill tiers, so {subject} on how many nodes are taken to read it at once: "
             f"{simulation.counted(document)}.",
             hang=2,
         )]  # fmt: skip
+    if simulation.has_published(document):
+        said = "published: over the bound as the published simulator counts (--pfs-clients published)."
+        lines += wrapped(said, hang=2)
     if document.accesses is not None:
         lines += ["", *wrapped(access_frequency.heading(document), hang=2)]
         lines.append(f"{'times':<21}{'samples':>12}{'binomial':>14}")
@@ -37,11 +40,15 @@ def render(document: Simulation) -> str:
 
 def _table(document: Simulation) -> Iterator[str]:
     """Fastest first; what does not apply comes last, with its reason."""
-    yield f"{'policy':<21}{'seconds':>12}{'over bound':>12}{'stall':>12}{'from the PFS':>14}"
+    beside = simulation.has_published(document)
+    heading = f"{'policy':<21}{'seconds':>11}{'over bound':>12}"
+    yield f"{heading}{'published' if beside else '':>{11 * beside}}{'stall':>11}{'from the PFS':>14}"
     done = [row for row in document.rows if row.seconds is not None]
     for row in sorted(done, key=lambda row: row.took):
         name, pfs = f"{row.policy} {simulation.mark(row)}", format_bytes(row.bytes.get("pfs", 0))
-        yield f"{name:<21}{row.seconds:>12.2f}{row.over_bound:>12.2%}{row.stall_seconds:>12.2f}{pfs:>14}"
+        published = f"{simulation.published_text(row):>{11 * beside}}"
+        figures = f"{row.seconds:>11.2f}{row.over_bound:>12.2%}{published}{row.stall_seconds:>11.2f}"
+        yield f"{name:<21}{figures}{pfs:>14}"
     for row in document.rows:
         if row.seconds is None:
             yield from wrapped(f"{row.policy:<21}does not apply: {row.reason}", hang=21)

@@ -59,7 +59,8 @@ class Cell(Struct, frozen=True):
 class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A policy in a case. seconds: None where it does not apply, for the reason; stall_seconds: how long a node waits,
     in the mean; bytes: read from each tier, from other nodes (remote) and from the PFS (pfs); over_bound: seconds /
-    lower bound - 1; pfs_in_steps: steps read the PFS, so that the time depends on pfs_clients.
+    lower bound - 1, and the same as the published simulator counts the readers of the PFS, for its scenarios;
+    pfs_in_steps: steps read the PFS, so that their time depends on pfs_clients.
     """
 
     policy: str
@@ -70,6 +71,7 @@ class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
     over_bound: float | None
     pfs_in_steps: bool
     reason: str | None
+    over_bound_as_published: float | None = None
 
     def __post_init__(self) -> None:
         """ValueError for a policy that does not apply without a reason, or one that does without its distance."""

@@ -1,7 +1,6 @@
 """What the parts of a campaign will take, and whether they can be: refuses early what a run would refuse."""
 
 import math
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
@@ -179,7 +178,7 @@ def seconds(plan: Plan, part: Part, request: Request | None, memory: Memory) -> 
     source = part.source
     assert source is not None
     if part.kind == "data":
-        here = making_seconds(source.layout, source.files, Path(tempfile.gettempdir()))
+        here = making_seconds(source.layout, source.files, source.folder)
         ranks = (plan.dataset.nodes or 1) * (plan.dataset.ranks_per_node or 1)
         return here * usual_workers() / max(ranks, usual_workers())
     if part.kind == "storage":

@@ -34,15 +34,18 @@ def decode_rate(name: str) -> float:
         layout = variant(True, PHYSICAL)
     with temp_folder("dlio-bench-calibrate-") as folder:
         dataset = generate(layout, 1, folder / "data", 1, workers=1)
-        form = SampleView(dataset, workload.view, decode(dataset))
-        cost, stored, sample = Cost(), 0, 0
-        reader = ExtentReader(dataset, form.fields, form.decode)
-        out = memoryview(np.empty(int(form.sizes(np.zeros(1, np.int64))[0]), np.uint8))
-        try:
-            while cost.decode_seconds < SECONDS and sample < MOST_SAMPLES:
-                ids = np.array([sample % dataset.training_samples], np.int64)
-                reader.read(ids, out, cost)
-                stored, sample = stored + form.stored(ids), sample + 1
-        finally:
-            reader.close()
+        return rate_of(SampleView(dataset, workload.view, decode(dataset)))
+
+
+def rate_of(form: SampleView) -> float:
+    """Stored bytes a second that one thread unpacks and decodes of a dataset's samples. DataError."""
+    cost, stored, sample = Cost(), 0, 0
+    reader = ExtentReader(form.dataset, form.fields, form.decode)
+    try:
+        while cost.decode_seconds < SECONDS and sample < MOST_SAMPLES:
+            ids = np.array([sample % form.dataset.training_samples], np.int64)
+            reader.read(ids, memoryview(np.empty(int(form.sizes(ids)[0]), np.uint8)), cost)
+            stored, sample = stored + form.stored(ids), sample + 1
+    finally:
+        reader.close()
     return stored / max(cost.decode_seconds, 1e-9)

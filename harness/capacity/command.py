@@ -5,7 +5,6 @@ import os
 import shlex
 import shutil
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -215,7 +214,7 @@ def _foreseen(setting: Setting, tried: Sequence[Scale], request: Request, source
     each, options = setting.steps * setting.step_seconds, setting.options
     making = 0.0
     if not source.exists and source.files is not None:
-        making = making_seconds(request.layout, source.files, Path(tempfile.gettempdir()))
+        making = making_seconds(request.layout, source.files, source.folder)
     trials = options.trials + (options.trials > 1)
     return {
         "making the data": making,

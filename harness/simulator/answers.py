@@ -1,7 +1,8 @@
 """The JSON document of one simulated case: the job, the machine, and a row for each policy."""
 
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from msgspec import structs
@@ -11,16 +12,34 @@ from dlio_bench import __version__
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.simulator import accesses, scale
 from dlio_bench.harness.simulator.cases import Case
-from dlio_bench.harness.simulator.predict import PUBLISHED, Prediction, predict
+from dlio_bench.harness.simulator.predict import LOWER_BOUND, PUBLISHED, Prediction, policy_of, predict
 from dlio_bench.reports import access_frequency, simulation
 from dlio_bench.reports.simulation_types import Simulation
+from dlio_bench.units import format_seconds
 
-ALL_NODES = 20_000_000  # accesses up to which every node is simulated: about 200 bytes each
+ALL_NODES = 10_000_000  # accesses up to which every node is simulated: about 200 bytes each
 
 
-def answer(case: Case, names: Sequence[str], pfs_clients: str, delta: float | None = None) -> Simulation:
-    """The document with the predictions of a case; with `delta`, also how often a node reads a sample. UsageError."""
-    rows = predictions(case, names, pfs_clients)
+def answer(
+    case: Case,
+    names: Sequence[str],
+    pfs_clients: str,
+    delta: float | None,
+    show: Callable[[str], None],
+    *,
+    as_published: bool = False,
+) -> Simulation:
+    """The document with the predictions of a case; with `delta`, also how often a node reads a sample. UsageError.
+
+    `show` gets a line as each policy begins. as_published: beside each row, what the published way to count gives.
+    """
+    started, rows = time.monotonic(), list[Prediction]()
+    show(f"policy 1 of {len(names)}  {names[0]}")
+    for row in predictions(case, names, pfs_clients):
+        rows.append(_beside_published(case, row) if as_published and pfs_clients != PUBLISHED else row)
+        if left := names[len(rows) :]:
+            eta = (time.monotonic() - started) / len(rows) * len(left)
+            show(f"policy {len(rows) + 1} of {len(names)}  {left[0]}  eta {format_seconds(eta)}")
     document = simulation.complete(
         heading(case, pfs_clients)
         | {"kind": simulation.SINGLE, "case": about(case) | extent(case), "rows": [asdict(row) for row in rows]}
@@ -32,13 +51,22 @@ def answer(case: Case, names: Sequence[str], pfs_clients: str, delta: float | No
     return structs.replace(document, accesses=frequency)
 
 
-def predictions(case: Case, names: Sequence[str], pfs_clients: str) -> list[Prediction]:
+def _beside_published(case: Case, row: Prediction) -> Prediction:
+    """The row with its distance to the bound in the published simulator, where that has the policy."""
+    name = None if row.policy == LOWER_BOUND else policy_of(row.policy).published
+    if name is None:
+        return row
+    (other,) = predict(case, [name], PUBLISHED)
+    return structs.replace(row, over_bound_as_published=other.over_bound)
+
+
+def predictions(case: Case, names: Sequence[str], pfs_clients: str) -> Iterator[Prediction]:
     """A row for each policy, from all nodes or a sample of them. UsageError as `require`."""
     require(case, pfs_clients)
     sampled = sampled_nodes(case)
     if sampled == case.nodes:
         return predict(case, names, pfs_clients)
-    return list(scale.predict(case, names, pfs_clients, sampled))
+    return scale.predict(case, names, pfs_clients, sampled)
 
 
 def require(case: Case, pfs_clients: str) -> None:

@@ -63,11 +63,7 @@ def simulate(options: Options) -> int:
     names = policies(options.policy, options.pfs_clients)
     _tell_if_long(case, options.vary, names)
     with nullcontext() if options.out is None else output_folder(options.out, "simulate") as folder:
-        document = (
-            _grid(case, options.vary, names, options.pfs_clients)
-            if options.vary
-            else answer(case, names, options.pfs_clients, options.accesses)
-        )
+        document = _answered(case, options, names)
         if folder is not None:
             _write(document, folder)
     print(json.dumps(to_json(document), indent=1) if options.json else simulation_text.render(document))
@@ -104,10 +100,14 @@ def _tell_if_long(case: Case, vary: tuple[Axis, ...], names: tuple[str, ...]) ->
     print(f"dlio-bench: {expected} Fewer {fewer} or policies (--policy) take less.", file=sys.stderr)
 
 
-def _grid(case: Case, vary: tuple[Axis, ...], names: tuple[str, ...], pfs_clients: str) -> Simulation:
+def _answered(case: Case, options: Options, names: tuple[str, ...]) -> Simulation:
     progress = Progress()
     try:
-        return grid.answer(case, vary, names, pfs_clients, progress.show)
+        if options.vary:
+            return grid.answer(case, options.vary, names, options.pfs_clients, progress.show)
+        named = {name.lower(): row for name, row in SCENARIOS.items()}.get((options.scenario or "").lower())
+        as_published = named is not None and named.simulated
+        return answer(case, names, options.pfs_clients, options.accesses, progress.show, as_published=as_published)
     finally:
         progress.done()
 

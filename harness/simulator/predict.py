@@ -1,6 +1,6 @@
 """Predict policies for a case: one row each, on the engine that fits."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -38,6 +38,7 @@ class Prediction(Struct, frozen=True):
     over_bound: float | None
     pfs_in_steps: bool = False
     reason: str | None = None
+    over_bound_as_published: float | None = None
 
 
 _PUBLISHED_NAMES = {row.published: row for row in POLICIES.values() if row.published is not None}
@@ -64,10 +65,10 @@ def lower_bound(case: Case) -> float:
     return total
 
 
-def predict(case: Case, policies: Sequence[str], pfs_clients: str = CONSERVED) -> list[Prediction]:
+def predict(case: Case, policies: Sequence[str], pfs_clients: str = CONSERVED) -> Iterator[Prediction]:
     """A prediction for each policy: `policies` are of `names`."""
     bound = lower_bound(case)
-    return [_predict_policy(case, name, pfs_clients, bound) for name in policies]
+    return (_predict_policy(case, name, pfs_clients, bound) for name in policies)
 
 
 def bound_row(bound: float) -> Prediction:

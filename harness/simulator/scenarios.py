@@ -23,6 +23,11 @@ class Scenario(Struct, frozen=True):
     system: str
     source: str
 
+    @property
+    def simulated(self) -> bool:
+        """Whether its results on the performance model are published."""
+        return self.source == _THESIS
+
     def sizes(self, seed: int) -> Sizes:
         """int64 [samples], bytes of each sample."""
         generator = np.random.Generator(np.random.Philox(seed))

@@ -98,7 +98,7 @@ def test_list_shows_every_workload_and_marks_estimates(told: Callable[..., str])
 
 
 def test_a_dry_run_tells_the_plan_and_makes_nothing(told: Callable[..., str], tmp_path: Path) -> None:
-    plan = told("run", "cdb", "--nodes", "8", "--dry-run")
+    plan = " ".join(told("run", "cdb", "--nodes", "8", "--dry-run").split())
     parts = (
         "80 samples",
         "about ",

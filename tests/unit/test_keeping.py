@@ -10,7 +10,7 @@ from dlio_bench.harness.readers.placed.layout import Sequences, lay_out
 from dlio_bench.harness.readers.placed.speeds import Speeds
 from dlio_bench.harness.readers.threads import Readers
 from dlio_bench.harness.run.predicted import runtime
-from dlio_bench.harness.run.predicted.devices import FileSystem, Memory
+from dlio_bench.harness.run.predicted.devices import Cores, FileSystem, Memory
 from dlio_bench.harness.run.predicted.keeping import Cache, Costs, Keeping, NodeTiers
 from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process
 from tests.unit.test_runtime import machine
@@ -31,7 +31,8 @@ def run(
     clock = Clock()
     pfs = FileSystem(clock, machine(), nodes)
     memory, writes = (Memory(clock, Rates(((1, 10_000.0),)), 4, nodes, shared=False) for _ in range(2))
-    costs = Costs(lambda _: [SIZE], sizes.tolist(), pfs, memory, [Cache(0)] * nodes, [memory], [writes], 1e9)
+    cores = Cores(clock, 2, nodes, shared=True)
+    costs = Costs(lambda _: [SIZE], sizes.tolist(), pfs, memory, [Cache(0)] * nodes, [memory], [writes], 1e9, cores)
     keeping = Keeping(clock, tiers, one.behaviour, costs, [Speeds() for _ in range(ranks)])
     meeting = Meeting(clock, ranks, 0.0)
     steps = EPOCHS * len(ids[0][0])
@@ -44,7 +45,7 @@ def run(
         for filler in [] if one.first else keeping.fill(number, 2, copies=False, patient=True):
             clock.start(filler)
         ahead = runtime.Ahead(clock, rank, lambda chunk: keeping.fetch(number, chunk), Readers(2, trainer=False), 4)
-        pace = runtime.Pace(step_seconds, "step", frozenset())
+        pace = runtime.Pace(step_seconds, "step", 1)
         yield from ahead.trainer(meeting, pace, lambda step: keeping.complete(number, step))
         keeping.end(number)
 

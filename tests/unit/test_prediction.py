@@ -1,5 +1,6 @@
 """Predictions of a run's readers, from its own plan on real extents and a machine of known rates."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
+from dlio_bench.harness.cluster.environment import usable_cores
 from dlio_bench.harness.cluster.system import Rates, Stream, System, Tier
 from dlio_bench.harness.readers.placed import speeds
 from dlio_bench.harness.readers.placed.tiers import Tiers
@@ -39,7 +41,8 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 def job(dataset: Dataset, *readers: str, **options: Any) -> Job:
     asked = Options(
-        "hepcnnb", readers=readers, data=dataset.folder, tiny=True, epochs=3, batch=4, compute="none", seed=5,
+        dataset.manifest.workload, readers=readers, data=dataset.folder, tiny=True, epochs=3, batch=4,
+        compute="none", seed=5,
         **({"nodes": (4,), "emulate_pfs": PFS, "cache": "first-epoch-cold"} | options),
     )  # fmt: skip
     request = look_up(asked)
@@ -118,6 +121,25 @@ def test_caches_on_the_way_serve_what_was_read_before(dataset: Dataset) -> None:
     assert some == pytest.approx(none, rel=0.01)
     assert all_[0] == pytest.approx(none[0])
     assert max(all_[1:]) < none[1] / 10
+
+
+def test_each_epoch_is_cold_where_caches_are_dropped(dataset: Dataset) -> None:
+    cached = {"emulate_pfs": parse_spec("bandwidth=1MB/s,cache=1GB"), "cache": "cold"}
+    for row in predict(dataset, "naive", "double-buffer", **cached):
+        assert row["epoch_seconds"] == pytest.approx([planned_bytes(dataset) / 1e6] * 3, rel=0.05)
+    (kept,) = predict(dataset, "cooperative", tiers={"ram": 100_000_000}, **cached)
+    assert kept["epoch_seconds"][1] < kept["epoch_seconds"][0] / 5
+
+
+def test_unpacking_takes_the_time_of_cores(tmp_path: Path) -> None:
+    packed = made(tmp_path / "cosmoflow", "cosmoflow", 32)
+    asked = replace(job(packed, "naive", "double-buffer", "cooperative", tiers={"ram": 1 << 30}), nodes=2)
+    quick = replace(SYSTEM, pfs_link=8e4, pfs=Rates(((1, 8e4), (8, 64e4))), pfs_stream=None, preprocess=1.0)
+    naive, ahead, kept = (row["epoch_seconds"] for row in prediction.predict(asked, packed, quick))
+    stored = sum(file.bytes for file in packed.training_files)
+    assert naive == pytest.approx([stored / 2 / 1e6] * 3, rel=0.1)
+    assert 0.8 * stored / usable_cores() / 1e6 < ahead[1] < 1.2 * naive[1]
+    assert kept[0] > 10 * kept[2]  # what tiers keep is unpacked
 
 
 def test_real_storage_is_cached_by_the_machine(dataset: Dataset) -> None:

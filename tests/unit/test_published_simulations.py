@@ -71,7 +71,7 @@ def test_what_applies_to_a_scenario(name: str, part: int) -> None:
 def test_loading_first_costs_what_the_closed_forms_say() -> None:
     # S1: the fills before the first step, then nothing that is waited for (the form of S2, with S1's sizes)
     case = scenario("S1")
-    share, bound = float(case.megabytes.sum()) / 4, predict(case, ["lower-bound"])[0].seconds
+    share, bound = float(case.megabytes.sum()) / 4, next(predict(case, ["lower-bound"])).seconds
     assert bound is not None
     from_pfs, from_nodes = share * (1 / 200 + 4 / 146) / 2, 3 * share * (1 / 86 + 1 / 200) / 2
     loading = dict.fromkeys(("lbann-preload", "deepio-ordered", "deepio-opportunistic", "locality-aware"), from_pfs)
@@ -120,7 +120,7 @@ def test_tiers_at_their_limits() -> None:
         assert found == sorted(found, reverse=True)
         assert found[-1] < 0.95 * none
     longer = scenario("S3", 50, staging=82 * mb, ram=12_000 * mb, disk=0)
-    bounds = [predict(replace(longer, epochs=epochs), ["lower-bound"])[0].seconds for epochs in (3, 6)]
+    bounds = [next(predict(replace(longer, epochs=epochs), ["lower-bound"])).seconds for epochs in (3, 6)]
     later = clairvoyant(12_000, 0, epochs=6) - clairvoyant(12_000, 0, epochs=3)
     assert bounds[0] is not None
     assert bounds[1] is not None

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from dlio_bench.harness.cluster.system import MB, Rates, Stream, System, Tier
 from dlio_bench.harness.readers.threads import Readers
 from dlio_bench.harness.run.predicted import runtime
-from dlio_bench.harness.run.predicted.devices import FileSystem, Memory
+from dlio_bench.harness.run.predicted.devices import Cores, FileSystem, Memory
 from dlio_bench.harness.run.predicted.runtime import Handles
 from dlio_bench.harness.simulator.kernel import Clock, Link, Meeting, Process
 
@@ -26,6 +26,10 @@ def machine(rate: float = 100, link: float = 100) -> System:
     )
 
 
+def devices(clock: Clock, pfs: FileSystem) -> runtime.Devices:
+    return runtime.Devices(pfs, pfs, Cores(clock, 2, 1, shared=True))
+
+
 def chunks(steps: int, of_a_step: int = 1) -> list[runtime.Chunk]:
     return [runtime.Chunk(step, ((0, SIZE),)) for step in range(steps) for _ in range(of_a_step)]
 
@@ -37,10 +41,10 @@ def run(
     clock, system = Clock(), system or machine()
     pfs = FileSystem(clock, system, len(ranks))
     meeting = Meeting(clock, len(ranks), 0.0)
-    pace = runtime.Pace(step_seconds, "step", frozenset({0}))
+    pace = runtime.Pace(step_seconds, "step", 1)
     for rank in ranks:
         handles = runtime.Handles(4, pfs.open_seconds)
-        fetch = partial(runtime.fetch_reads, clock, rank, runtime.Devices(pfs, pfs), handles)
+        fetch = partial(runtime.fetch_reads, clock, rank, devices(clock, pfs), handles)
         if ahead is None:
             clock.start(runtime.on_demand(clock, rank, fetch, meeting, pace))
         else:
@@ -95,9 +99,9 @@ def test_the_buffer_bounds_what_is_read_ahead() -> None:
         clock, system = Clock(), machine()
         pfs = FileSystem(clock, system, 1)
         rank = runtime.Rank(0, chunks(6), 6)
-        fetch = partial(runtime.fetch_reads, clock, rank, runtime.Devices(pfs, pfs), runtime.Handles(4, 0.0))
+        fetch = partial(runtime.fetch_reads, clock, rank, devices(clock, pfs), runtime.Handles(4, 0.0))
         ahead = runtime.Ahead(clock, rank, fetch, Readers(2, trainer=False), slots)
-        clock.start(ahead.trainer(Meeting(clock, 1, 0.0), runtime.Pace(0.05, "none", frozenset())))
+        clock.start(ahead.trainer(Meeting(clock, 1, 0.0), runtime.Pace(0.05, "none", 1)))
         clock.run(until=0.055)
         return pfs.bytes
 
@@ -105,13 +109,54 @@ def test_the_buffer_bounds_what_is_read_ahead() -> None:
     assert read(8) == 6 * SIZE
 
 
+def test_readers_that_rest_between_epochs_read_nothing_of_the_next_one() -> None:
+    def read(*, pauses: bool) -> int:
+        clock, system = Clock(), machine()
+        pfs = FileSystem(clock, system, 1)
+        rank = runtime.Rank(0, chunks(8), 8)
+        fetch = partial(runtime.fetch_reads, clock, rank, devices(clock, pfs), runtime.Handles(4, 0.0))
+        ahead = runtime.Ahead(clock, rank, fetch, Readers(2, trainer=False), 8)
+        clock.start(ahead.trainer(Meeting(clock, 1, 0.0), runtime.Pace(0.05, "none", 4, pauses)))
+        clock.run(until=0.15)
+        so_far = pfs.bytes
+        clock.run()
+        assert pfs.bytes == 8 * SIZE
+        return so_far
+
+    assert read(pauses=True) == 4 * SIZE
+    assert read(pauses=False) == 8 * SIZE
+
+
+def test_large_reads_of_threads_take_turns() -> None:
+    clock, system = Clock(), replace(machine(), pfs_stream=None)
+    pfs, ends = FileSystem(clock, system, 1), []
+
+    def read(size: int) -> Process:
+        yield from pfs.read(0, size)
+        ends.append((size, clock.now))
+
+    for size in (8 << 20, 1 << 20):
+        clock.start(read(size))
+    clock.run()
+    assert ends == [(1 << 20, pytest.approx(2 * 1.048576e-2)), (8 << 20, pytest.approx(9 * 1.048576e-2))]
+
+
+def test_threads_decode_on_the_cores_that_there_are() -> None:
+    clock = Clock()
+    cores = Cores(clock, 2, 1, shared=True)
+    for _ in range(8):
+        clock.start(cores.compute(0, 0.5))
+    clock.run()
+    assert clock.now == 2.0
+
+
 def test_a_batch_of_nothing_gives_no_slot_back() -> None:
     clock, system = Clock(), machine()
     pfs = FileSystem(clock, system, 1)
     rank = runtime.Rank(0, [runtime.Chunk(step, ((0, SIZE),)) for step in (0, *range(4, 10))], 10)
-    fetch = partial(runtime.fetch_reads, clock, rank, runtime.Devices(pfs, pfs), runtime.Handles(4, 0.0))
+    fetch = partial(runtime.fetch_reads, clock, rank, devices(clock, pfs), runtime.Handles(4, 0.0))
     ahead = runtime.Ahead(clock, rank, fetch, Readers(2, trainer=False), 2)
-    clock.start(ahead.trainer(Meeting(clock, 1, 0.0), runtime.Pace(0.05, "none", frozenset())))
+    clock.start(ahead.trainer(Meeting(clock, 1, 0.0), runtime.Pace(0.05, "none", 1)))
     clock.run(until=0.19)  # in the last step that has nothing
     assert pfs.bytes == 3 * SIZE
 

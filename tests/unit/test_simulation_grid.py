@@ -44,7 +44,8 @@ def test_every_cell_is_the_case_simulated_alone(capsys: pytest.CaptureFixture[st
         sizes = f"ram={at['ram']}B,disk={at['disk']}B"
         alone = simulate(capsys, *SMALL, "--policy", SOME, "--nodes", str(at["nodes"]), "--tiers", sizes)
         rows = [{key: value for key, value in row.items() if key != "at"} for row in found["rows"] if row["at"] == at]
-        assert rows == alone["rows"]
+        single = "over_bound_as_published"  # of single cases
+        assert rows == [{key: value for key, value in row.items() if key != single} for row in alone["rows"]]
         assert {key: cell[key] for key in ("nodes", "steps", "simulated_nodes")} == {
             key: alone["case"][key] for key in ("nodes", "steps", "simulated_nodes")
         }

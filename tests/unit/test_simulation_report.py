@@ -133,7 +133,7 @@ def test_what_does_not_apply_is_hatched_and_says_why() -> None:
 def test_bars_split_the_time_at_the_bound_and_the_bytes_by_source() -> None:
     figure = simulation_figures.bars(document())
     bound, over, *sources = figure["data"]
-    assert bound["y"] == ["lower-bound", "clairvoyant", "naive *"]  # fastest first; staged does not apply
+    assert bound["y"] == ["lower-bound", "clairvoyant *", "naive *"]  # fastest first; staged does not apply
     assert bound["x"] == pytest.approx([BOUND] * 3)
     assert over["x"] == pytest.approx([0, 3, 3240])
     assert [source["name"] for source in sources] == ["RAM", "disk", "other nodes", "PFS"]
@@ -155,7 +155,7 @@ def test_the_page_of_a_grid_is_whole_and_says_its_figures_in_words() -> None:
         if one.seconds is not None:
             assert simulation.seconds_text(one.seconds) in page.text
     assert "staged does not apply in any cell; at ram 0 B, disk 0 B: Node 0 has no </script> room." in page.text
-    assert "naive: in the cells with a star" in page.text
+    assert "naive, clairvoyant: in the cells with a star" in page.text
     assert "all 4 nodes, always (--pfs-clients worst)" in page.text
 
 

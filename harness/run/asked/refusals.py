@@ -73,12 +73,12 @@ def require_readers(options: Options, workload: Workload, rows: Sequence[Policy]
 def cache_regime(options: Options, rows: Sequence[Policy]) -> str:
     """The state of the caches that --cache asks for: cold is cold before each epoch where the readers allow it.
 
-    Readers of other programs would begin anew with each epoch; predictions do not model the pauses between epochs.
+    Readers of other programs would begin anew with each epoch.
     """
     if options.cache != COLD:
         return options.cache
     ours = all(row.delivery in (ON_DEMAND, AHEAD) for row in rows)
-    return COLD_EPOCHS if ours and not options.predict else FIRST_EPOCH_COLD
+    return COLD_EPOCHS if ours else FIRST_EPOCH_COLD
 
 
 def emulation(pfs: PfsSpec, rows: Sequence[Policy], container: str | None) -> PfsSpec:

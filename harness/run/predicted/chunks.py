@@ -16,7 +16,7 @@ from dlio_bench.harness.storage.extents import CHECKED_BYTES, OPEN_FILES, OPEN_V
 
 
 class Cut(Struct, frozen=True):
-    """What decides the reads of a sample: its view, and whether it is checked. preprocess: MB/s of one thread."""
+    """What decides the reads of a sample: its view, and whether it is checked. preprocess: see Setting."""
 
     sample_view: SampleView
     check_crc: bool
@@ -26,6 +26,11 @@ class Cut(Struct, frozen=True):
 def is_readable(dataset: Dataset) -> bool:
     """Whether readers read samples straight from their extents."""
     return CONTAINERS[dataset.manifest.container].library is None
+
+
+def is_packed(dataset: Dataset) -> bool:
+    """Whether readers unpack what they have read."""
+    return CONTAINERS[dataset.manifest.container].decode is not None
 
 
 def handles_kept(dataset: Dataset) -> int:
@@ -59,6 +64,7 @@ def _reads(work: Work, cut: Cut) -> list[tuple[tuple[tuple[int, int], ...], int]
     keys, stored = work.samples.keys.tolist(), work.samples.stored.tolist()
     most = CHECKED_BYTES if cut.check_crc else 1 << 62
     rows = work.rows.tolist()
+    decodes = cut.sample_view.decode is not None or is_packed(cut.sample_view.dataset)
     for first, last in pairwise(rows):
         pieces = [
             (keys[row], min(most, length - at))
@@ -66,6 +72,6 @@ def _reads(work: Work, cut: Cut) -> list[tuple[tuple[tuple[int, int], ...], int]
             for length in stored[row]
             for at in range(0, length, most)
         ]
-        decoded = sum(sum(stored[row]) for row in range(first, last)) if cut.sample_view.decode is not None else 0
+        decoded = sum(sum(stored[row]) for row in range(first, last)) if decodes else 0
         chunk_reads.append((tuple(pieces), decoded))
     return chunk_reads

@@ -12,6 +12,8 @@ from typing import Protocol
 from dlio_bench.harness.cluster.system import MB, Rates, Stream, System
 from dlio_bench.harness.simulator.kernel import Clock, Link, Process
 
+REQUEST = 1 << 20  # bytes: as clients send, so that the reads of threads take turns
+
 
 class Device(Protocol):
     """A source of bytes. The generator of a read lasts as long as the read."""
@@ -40,12 +42,14 @@ class FileSystem:
     def read(self, node: int, size: int) -> Process:
         """See Device."""
         self.bytes += size
-        start, end = self._links[node].reserve(self._clock.now, size)
-        if start > self._clock.now:
-            yield start
-        _, through = self._shared.reserve(self._clock.now, size)
         latency = max(self._stream.seconds(size) - size / self._quickest, 0.0) + self._crowd
-        yield max(end, through) + latency
+        for at in range(0, size, REQUEST):
+            part = min(REQUEST, size - at)
+            start, end = self._links[node].reserve(self._clock.now, part)
+            if start > self._clock.now:
+                yield start
+            _, through = self._shared.reserve(self._clock.now, part)
+            yield max(end, through) + latency * part / size
 
 
 def _crowded(system: System, nodes: int, quickest: float) -> float:
@@ -81,6 +85,19 @@ class Memory:
         link = self._links[node]
         _, end = link.reserve(self._clock.now, size)
         yield end + size / self._alone - size / link.rate
+
+
+class Cores:
+    """The cores of each node. shared: virtual nodes share those of one machine."""
+
+    def __init__(self, clock: Clock, cores: int, nodes: int, *, shared: bool) -> None:
+        self._clock = clock
+        self._links = [Link(cores)] * nodes if shared else [Link(cores) for _ in range(nodes)]
+
+    def compute(self, node: int, seconds: float) -> Process:
+        """Compute for so many seconds of one core."""
+        _, end = self._links[node].reserve(self._clock.now, seconds)
+        yield max(end, self._clock.now + seconds)
 
 
 def moved(clock: Clock, system: System, sizes: Sequence[int]) -> Process:

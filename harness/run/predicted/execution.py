@@ -20,10 +20,11 @@ from dlio_bench.harness.readers.threads import Readers, Spent, readers, spare_co
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.predicted import runtime
 from dlio_bench.harness.run.predicted.chunks import Cut, chunks, handles_kept
-from dlio_bench.harness.run.predicted.devices import FileSystem, Memory, moved
+from dlio_bench.harness.run.predicted.devices import Cores, FileSystem, Memory, moved
 from dlio_bench.harness.run.predicted.keeping import Cache
 from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process
 from dlio_bench.harness.storage import tier
+from dlio_bench.reports.marks import COLD_EPOCHS
 
 DIRTY = 0.1  # of memory: vm.dirty_background_ratio, whose default is 10 % (Linux, admin-guide/sysctl/vm.rst)
 
@@ -76,9 +77,12 @@ class Setting(Struct, frozen=True):
 
     def pace(self) -> runtime.Pace:
         """What trainers do between two batches."""
-        steps = self.plans.simulated_steps
-        starts = frozenset(range(0, steps * len(self.plans.ids[0]), steps))
-        return runtime.Pace(self.job.step_seconds, self.job.sync, starts)
+        job = self.job
+        return runtime.Pace(job.step_seconds, job.sync, self.plans.simulated_steps, job.cache == COLD_EPOCHS)
+
+    def cores(self, clock: Clock) -> Cores:
+        """The cores of the machine, on the clock."""
+        return Cores(clock, usable_cores(), self.job.nodes, shared=self.job.virtual)
 
     def meetings(self, clock: Clock) -> list[Meeting]:
         """Where each rank meets the others of its model."""
@@ -165,7 +169,7 @@ def _plain(setting: Setting) -> Executed:
     shares = _shares(setting, sample_view)
     read_from, write_to = _local(setting, shares)
     copies, writing = setting.memory(clock, read_from), setting.memory(clock, write_to, write=True)
-    devices = runtime.Devices(copies if shares else pfs, cache_device(setting, clock))
+    devices = runtime.Devices(copies if shares else pfs, cache_device(setting, clock), setting.cores(clock))
     cut = Cut(sample_view, job.options.check_crc, system.preprocess)
     epochs = [epoch for epoch, ids in enumerate(plans.ids[0]) for _ in ids]  # of each step
     hits = [0.0] * job.epochs if shares else cached_shares(setting, side_by_side(setting))
@@ -273,10 +277,14 @@ def cached_shares(setting: Setting, reads: Iterable[tuple[int, int, Sequence[int
     ways = caches(setting)
     if job.cache == "warm":
         return [1.0] * job.epochs
-    if not setting.plans.whole:  # a part of the plan only shows whether the whole dataset fits
+    # a part of the plan only shows whether the whole dataset fits
+    if not setting.plans.whole and job.cache != COLD_EPOCHS:
         return [0.0, *[float(ways[0].room >= setting.dataset.training_samples)] * (job.epochs - 1)]
-    hits, samples = np.zeros(job.epochs), np.zeros(job.epochs)
+    hits, samples, now = np.zeros(job.epochs), np.zeros(job.epochs), 0
     for epoch, node, ids in reads:
+        if epoch != now and job.cache == COLD_EPOCHS:
+            ways = caches(setting)
+        now = epoch
         hits[epoch] += sum(ways[node].has(sample) for sample in ids)
         samples[epoch] += len(ids)
     shares: list[float] = (hits / np.maximum(samples, 1)).tolist()

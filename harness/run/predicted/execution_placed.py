@@ -12,7 +12,7 @@ from dlio_bench.harness.readers.placed.tiers import DISK, RAM
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.threads import Readers
 from dlio_bench.harness.run.predicted import runtime
-from dlio_bench.harness.run.predicted.chunks import Cut, chunks
+from dlio_bench.harness.run.predicted.chunks import Cut, chunks, is_packed
 from dlio_bench.harness.run.predicted.devices import FileSystem
 from dlio_bench.harness.run.predicted.execution import Executed, Setting, cache_device, caches
 from dlio_bench.harness.run.predicted.keeping import Costs, Keeping, NodeTiers
@@ -68,6 +68,8 @@ def execute_placed(setting: Setting, nodes: Sequence[Layout]) -> Executed:
         kept,
         [setting.memory(clock, tier, write=True) for tier in rates],
         system.network * MB or float("inf"),
+        setting.cores(clock),
+        1 / (system.preprocess * MB) if is_packed(setting.dataset) and sample_view.decode is None else 0.0,
         pfs.open_seconds if setting.dataset.samples == len(setting.dataset.manifest.files) else 0.0,
     )
     node_tiers = [NodeTiers(layout, tiers.names) for layout in nodes]
@@ -91,8 +93,15 @@ def execute_placed(setting: Setting, nodes: Sequence[Layout]) -> Executed:
         if not row.first:
             for filler in keeping.fill(number, filling, copies=False, patient=True):
                 clock.start(filler)
+
+        def complete(step: int) -> Process:
+            yield from keeping.complete(number, step)
+            if step + 1 == pace.first_behind_pause(step):
+                for cache in costs.caches:
+                    cache.clear()
+
         ahead = runtime.Ahead(clock, ranks[number], lambda chunk: keeping.fetch(number, chunk), reading, slots)
-        yield from ahead.trainer(meeting, pace, lambda step: keeping.complete(number, step))
+        yield from ahead.trainer(meeting, pace, complete)
         keeping.end(number)
 
     for number in range(job.ranks):

@@ -16,7 +16,7 @@ from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process
 from dlio_bench.harness.streams.dealing import Dealt, Part, published, putting, taken
 from dlio_bench.harness.streams.modes import ROUND_ROBIN
 
-FREELY = runtime.Pace(0.0, "none", frozenset())  # producers do not compute, and meet nobody
+FREELY = runtime.Pace(0.0, "none", 1)  # producers do not compute, and meet nobody
 Put: TypeAlias = Callable[[int], Process]  # hands a step of a producer's plan over
 
 
@@ -107,7 +107,7 @@ def _producers(
 ) -> Callable[[int, Sequence[Part], Put, float | None], Process]:
     """How a producer of a node reads its plan ahead and puts batch after batch; the last argument: its cores."""
     cut = Cut(setting.sample_view, setting.job.options.check_crc, setting.system.preprocess)
-    devices, slots = runtime.Devices(pfs, cache_device(setting, clock)), setting.slots()
+    devices, slots = runtime.Devices(pfs, cache_device(setting, clock), setting.cores(clock)), setting.slots()
 
     def produce(node: int, plan: Sequence[Part], put: Put, cores: float | None) -> Process:
         work = chunks(cut, [part.ids for part in plan], [shares[part.epoch] for part in plan])

@@ -13,12 +13,15 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.calibration import command as calibration
 from dlio_bench.harness.calibration import description
+from dlio_bench.harness.calibration.decoding import rate_of
 from dlio_bench.harness.cluster.environment import timestamp
-from dlio_bench.harness.cluster.system import System, named
+from dlio_bench.harness.cluster.system import MB, System, named
 from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.options import Options
 from dlio_bench.harness.run.predicted import prediction
+from dlio_bench.harness.run.predicted.chunks import is_packed
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.typed import convert
 from dlio_bench.reports.types import Draft, Prediction
@@ -45,6 +48,9 @@ class Forecast(Struct, frozen=True):
 def forecast(options: Options, jobs: Sequence[Job], dataset: Dataset, folder: Path, progress: Progress) -> Forecast:
     """Predict every reader of every job, and write prediction.json into `folder`. UsageError, EnvironmentFailure."""
     system = _calibrated(options, jobs, dataset, folder, progress) if options.system is None else named(options.system)
+    if is_packed(dataset) and not options.decode:
+        progress.show("measuring how fast samples are unpacked")
+        system = structs.replace(system, preprocess=rate_of(SampleView(dataset, jobs[0].view)) / MB)
     notes = list(dict.fromkeys(note for job in jobs for note in prediction.require_known(job, system, dataset.digest)))
     progress.show("predicting")
     rows = [row for job in jobs for row in prediction.predict(job, dataset, system)]

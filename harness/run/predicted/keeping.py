@@ -15,7 +15,7 @@ from dlio_bench.harness.readers.placed.layout import Layout
 from dlio_bench.harness.readers.placed.rules import Answer, Origin, Outlook, answer, fill_runs, origin, outlook, rival
 from dlio_bench.harness.readers.placed.speeds import Speeds
 from dlio_bench.harness.readers.placed.tier_filler import NAP_SECONDS
-from dlio_bench.harness.run.predicted.devices import Device
+from dlio_bench.harness.run.predicted.devices import Cores, Device
 from dlio_bench.harness.run.predicted.runtime import Chunk
 from dlio_bench.harness.simulator.kernel import Clock, Process, Signal
 
@@ -54,12 +54,16 @@ class Cache:
             self._samples.popitem(last=False)
         return hit
 
+    def clear(self) -> None:
+        """Drop all samples."""
+        self._samples.clear()
+
 
 class Costs(Struct, frozen=True):
     """reads(sample): the sizes of its reads from the file system. sizes [samples]: bytes of a sample in a tier.
 
     pfs: the file system; cached: the device behind `caches` [nodes]; tiers, writes: each tier, for reading and writing.
-    network: bytes a second from a node.
+    network: bytes a second from a node. unpacking: seconds for each byte of the file system.
     """
 
     reads: Callable[[int], Sequence[int]]
@@ -70,6 +74,8 @@ class Costs(Struct, frozen=True):
     tiers: Sequence[Device]
     writes: Sequence[Device]
     network: float
+    cores: Cores
+    unpacking: float = 0.0
     open_seconds: float = 0.0  # of each sample, where each has a file of its own
 
 
@@ -97,7 +103,7 @@ class Keeping:
         if left:
             self._left[rank, chunk.step] += left
         if chunk.decode_seconds:
-            yield self._clock.now + chunk.decode_seconds
+            yield from self._costs.cores.compute(rank // self._per_node, chunk.decode_seconds)
 
     def complete(self, rank: int, step: int) -> Process:
         """Get, on demand, the samples of a step that `fetch` left out."""
@@ -220,6 +226,9 @@ class Keeping:
         device = costs.cached if costs.caches[node].has(sample) else costs.pfs
         if costs.open_seconds:
             yield self._clock.now + costs.open_seconds
-        for size in costs.reads(sample):
+        reads = costs.reads(sample)
+        for size in reads:
             yield from device.read(node, size)
         self._speeds[rank].saw_file_system(costs.sizes[sample], self._clock.now - started)
+        if costs.unpacking:
+            yield from costs.cores.compute(node, costs.unpacking * sum(reads))

@@ -121,7 +121,9 @@ def _cannot(row: Policy, job: Job, dataset: Dataset) -> str | None:
         "its files are read through their container's library, which is not modelled": not is_readable(dataset),
         "epochs that are parts of a pass (--steps-per-epoch) are not modelled": job.parted,
         "direct reads (--io direct) are not modelled": job.options.io == DIRECT,
-        "cold caches in each epoch (--cache cold-epochs) are not modelled": job.cache == COLD_EPOCHS,
+        "streams that begin anew with each epoch (--cache cold-epochs) are not modelled": (
+            job.cache == COLD_EPOCHS and row.delivery == STREAM
+        ),
     }
     if streaming is not None:
         reasons |= {

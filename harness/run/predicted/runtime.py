@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from dlio_bench.harness.readers.ahead import wake_at
 from dlio_bench.harness.readers.threads import Readers
-from dlio_bench.harness.run.predicted.devices import Device
+from dlio_bench.harness.run.predicted.devices import Cores, Device
 from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process, Signal
 
 
@@ -33,10 +33,11 @@ class Chunk(Struct, frozen=True):
 
 
 class Devices(Struct, frozen=True):
-    """Where a rank reads. cached: the cache on the way."""
+    """Where a rank reads, and what decodes. cached: the cache on the way."""
 
     stored: Device
     cached: Device
+    cores: Cores
 
 
 Fetch = Callable[[Chunk], Process]  # reads one chunk, in one thread
@@ -76,11 +77,19 @@ class Handles:
 
 
 class Pace(Struct, frozen=True):
-    """What the trainer does between two batches: seconds of compute, and whether ranks meet after each step."""
+    """What the trainer does between two batches: seconds of compute, and when ranks meet.
+
+    per_epoch: steps of an epoch. pauses: readers rest between epochs (see readers.session.Plan).
+    """
 
     step_seconds: float
     sync: str
-    epoch_starts: frozenset[int]
+    per_epoch: int
+    pauses: bool = False
+
+    def first_behind_pause(self, step: int) -> int | None:
+        """The next step that is not read before it is asked for; None where readers never rest."""
+        return step - step % self.per_epoch + self.per_epoch if self.pauses else None
 
 
 def fetch_reads(clock: Clock, rank: Rank, devices: Devices, handles: Handles, chunk: Chunk) -> Process:
@@ -93,7 +102,7 @@ def fetch_reads(clock: Clock, rank: Rank, devices: Devices, handles: Handles, ch
                 yield opened
         yield from source.read(rank.node, size)
     if chunk.decode_seconds:
-        yield clock.now + chunk.decode_seconds
+        yield from devices.cores.compute(rank.node, chunk.decode_seconds)
 
 
 def on_demand(clock: Clock, rank: Rank, fetch: Fetch, meeting: Meeting, pace: Pace) -> Process:
@@ -115,6 +124,7 @@ class Ahead:
         self._reading, self._free, self._wake_at = reading, slots, wake_at(slots)
         self._missing = np.bincount([chunk.step for chunk in rank.chunks], minlength=rank.steps).tolist()
         self._next = 0
+        self._rest: int | None = None  # the step that is not read before the trainer asks for it
         self._taken: set[int] = set()
         self._room, self._ready = Signal(), Signal()
 
@@ -125,8 +135,9 @@ class Ahead:
             yield from begin(clock, rank, step, meeting, pace)
             if step:  # asking for a batch frees the slot of the last one
                 self._free += step - 1 in self._taken
-                if self._free >= self._wake_at:
+                if self._free >= self._wake_at or step == self._rest:
                     clock.wake(self._room)
+            self._rest = pace.first_behind_pause(step)
             while self._missing[step]:
                 mine = self._next < len(rank.chunks) and rank.chunks[self._next].step == step
                 if not mine and not (self._reading.trainer and self._may_take_next()):
@@ -158,6 +169,8 @@ class Ahead:
         if self._next == len(chunks):
             return False
         step, first = chunks[self._next].step, chunks[0].step
+        if self._rest is not None and step >= self._rest:
+            return False
         return step in self._taken or bool(self._free and (step == first or not self._missing[first]))
 
     def _pick(self) -> Chunk:
@@ -210,7 +223,7 @@ def together(clock: Clock, work: Sequence[Process]) -> Process:
 
 def begin(clock: Clock, rank: Rank, step: int, meeting: Meeting, pace: Pace) -> Process:
     """A step of a trainer begins: it asks for a batch."""
-    if pace.sync == "epoch" and step in pace.epoch_starts:
+    if (pace.sync == "epoch" or pace.pauses) and step % pace.per_epoch == 0:
         yield from meeting.meet()
     rank.begins[step] = clock.now
 
