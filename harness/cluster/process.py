@@ -101,7 +101,7 @@ def _once(argv: Sequence[str], env: Mapping[str, str], folder: Path, on_event: O
             status = 0 if stalled else process.wait()
     finally:
         if process is not None:
-            _end(process)
+            _end(process, 0.0 if argv[0] == sys.executable else GRACE_SECONDS)
         forget_limit(folder)
         worker_processes.sweep()
     hosts = watching.hosts() if watching is not None else {}
@@ -220,20 +220,23 @@ def _event(line: str) -> dict[str, Any] | None:
     return event if isinstance(event, dict) and "event" in event else None
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def _end(process: "subprocess.Popen[bytes]", grace: float) -> None:
     """End the launcher, politely first (it ends its ranks on every node), then its whole group and its children.
+
+    grace: seconds in which it ends by itself; none for a rank that no launcher has started.
 
     Its connections to other hosts are children in groups of their own; one to a host that was cut off would stay.
     """
     children = _children(process.pid)
     if process.poll() is None:
         process.terminate()
-        deadline = time.monotonic() + GRACE_SECONDS
+        deadline = time.monotonic() + grace
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.02)
     with contextlib.suppress(ProcessLookupError):  # the group is gone already
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel keeps a rank whose storage does not answer
+        process.wait(LAST_WORDS)
     for child in children:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(child, signal.SIGKILL)

@@ -74,10 +74,14 @@ def met() -> None:
     _seen.clear()
 
 
-def why() -> str:
-    """What interrupted this process: 'Interrupted by Ctrl-C', by the end of its time, or by another signal's name."""
+def why(number: int | None = None) -> str:
+    """What interrupted this process: 'Interrupted by Ctrl-C', by the end of its time, or by another signal's name.
+
+    number: of the signal, if it was not met yet.
+    """
     known = {signal.SIGINT: "Ctrl-C", signal.SIGALRM: "the end of this job's time"}
-    return f"Interrupted by {known.get(which(), which().name)}"
+    came = which() if number is None else signal.Signals(number)
+    return f"Interrupted by {known.get(came, came.name)}"
 
 
 def which() -> signal.Signals:
