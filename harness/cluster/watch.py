@@ -59,6 +59,9 @@ class Watch:
         if still:
             why = self._at(still) or "storage may not answer"
             return f"{self._named(still)} stood still {took}, reading and computing nothing: {why}. {hint}"
+        if len(self._pulses) < self._ranks():  # one that does not see the job's folder tells so itself, later
+            limit = max(limit, START_SECONDS)
+            took = f"for {format_seconds(limit)}"
         if min(idle.values()) > limit and not silence_begun:
             return f"{self._absent()} did not come, and the {len(idle)} ranks that did have waited {took}. {hint}"
         return None
@@ -73,9 +76,11 @@ class Watch:
 
     def _absent(self) -> str:
         numbers = {pulse["rank"] for pulse in self._pulses.values()}
-        ranks = max(pulse["ranks"] for pulse in self._pulses.values())
-        missing = [f"rank {number}" for number in range(ranks) if number not in numbers]
+        missing = [f"rank {number}" for number in range(self._ranks()) if number not in numbers]
         return _listed(missing) if missing else "A rank"
+
+    def _ranks(self) -> int:
+        return max(int(pulse["ranks"]) for pulse in self._pulses.values())
 
     def _named(self, senders: list[Any]) -> str:
         pulses = [self._pulses[sender] for sender in senders]

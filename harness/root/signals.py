@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 LEAST_SECONDS = 0.01  # a timer of 0 never rings
 SOON_SECONDS = 10.0  # after a signal: its cause may send others while the ranks end
 _seen: list[int] = []
@@ -36,7 +37,7 @@ def listen() -> None:
     comes from a user.
     """
     _met.clear()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+    for number in _ENDING:
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _raise)
     sys.unraisablehook = _leave_to_check
@@ -61,6 +62,14 @@ def held() -> Iterator[None]:
         yield
     finally:
         _held -= 1
+
+
+def end() -> None:
+    """The process has its exit status: signals no longer change it, as Python's end would let them."""
+    global _held  # noqa: PLW0603 - as signals are the process's
+    _held += 1
+    for number in _ENDING:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def seen() -> bool:
