@@ -103,6 +103,8 @@ def _once(argv: Sequence[str], env: Mapping[str, str], folder: Path, on_event: O
         if process is not None:
             _end(process, 0.0 if argv[0] == sys.executable else GRACE_SECONDS)
         forget_limit(folder)
+        if watching is not None:
+            _await_end(watching.processes())
         worker_processes.sweep()
     hosts = watching.hosts() if watching is not None else {}
     return Outcome(status, stalled, heard.reports, heard.began, folder, heard.crashed, hosts)
@@ -243,6 +245,19 @@ def _end(process: "subprocess.Popen[bytes]", grace: float) -> None:
         os.close(child)
     if process.stdout is not None:
         process.stdout.close()
+
+
+def _await_end(pids: Sequence[int]) -> None:
+    """Until these ranks hold no files: they may end a little later than the launcher."""
+    deadline = time.monotonic() + LAST_WORDS
+    while any(map(_runs, pids)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def _runs(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    return False
 
 
 def _children(pid: int) -> list[int]:

@@ -35,6 +35,10 @@ class Watch:
         """The host of each rank that has told its number."""
         return {pulse["rank"]: pulse["host"] for pulse in self._pulses.values() if pulse["rank"] is not None}
 
+    def processes(self) -> list[int]:
+        """The ranks of this host that have given a sign of life."""
+        return [process for host, process in self._heard if host == platform.node()]
+
     def verdict(self, now: float) -> str | None:
         """Why the job is to be ended, as a sentence or two; None while there is hope."""
         limit = max([self._timeout, *(pulse["patience"] for pulse in self._pulses.values())])
