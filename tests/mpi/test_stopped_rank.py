@@ -20,6 +20,7 @@ from dlio_bench.harness.cluster.life import write_limit
 from dlio_bench.harness.cluster.watch import Watch
 from dlio_bench.harness.live.status import NAME
 from dlio_bench.harness.storage.pfs.emulation import FOLDER
+from tests.datasets import made
 from tests.mounts import mounts_below
 from tests.mpi.conftest import start
 from tests.needs import needs
@@ -109,9 +110,11 @@ def test_one_rank_whose_storage_does_not_answer_is_ended(cache: Path, tmp_path: 
     def is_reading() -> bool:
         return status.exists() and any((json.loads(line)["step"] or 0) > 0 for line in status.read_bytes().splitlines())
 
-    storage = ("--emulate-pfs", "bandwidth=50MB/s,via=fuse", "--timeout", "3s", "--out", "out")
-    trials = ("--trials", "1", "--warmup-trials", "0", "--compute", "emulate:30ms", "--epochs", "1000")
-    words = ("run", "cdb", "--tiny", "--nodes", "1", "--reader", "naive", *storage, *trials)
+    data = made(tmp_path / "data", "cdb", 32).folder
+    storage = ("--data", str(data), "--cache", "as-is", "--emulate-pfs", "bandwidth=50MB/s,via=fuse")
+    trials = ("--trials", "1", "--warmup-trials", "0", "--compute", "emulate:30ms", "--epochs", "100")
+    others = ("--timeout", "3s", "--out", "out")
+    words = ("run", "cdb", "--tiny", "--nodes", "1", "--reader", "naive", *storage, *trials, *others)
     with ending(start(cache, tmp_path, *words)) as run:
         until(is_reading, run)
         daemons = [pid for pid in descendants(run.pid) if "pfs.daemon" in Path(f"/proc/{pid}/cmdline").read_text()]
