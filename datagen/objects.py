@@ -197,7 +197,15 @@ class Store:
         import obstore
 
         def listed() -> dict[str, int]:
-            return {meta["path"]: meta["size"] for batch in obstore.list(self._store) for meta in batch}
+            sizes: dict[str, int] = {}
+            for meta in (meta for batch in obstore.list(self._store) for meta in batch):
+                if meta["path"] in sizes:  # the token for the next page leads to the same one, without end
+                    raise EnvironmentFailure(
+                        f"{self.url} cannot be listed at {self.endpoint}: the store gave {meta['path']} twice. Look at "
+                        "the store's logs, or ask whoever runs it: its pages repeat."
+                    )
+                sizes[meta["path"]] = meta["size"]
+            return sizes
 
         return self._repeated(listed, "", "listed")
 

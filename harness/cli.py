@@ -30,6 +30,7 @@ from dlio_bench.harness.ground.subcommands import MESSAGE, going_on
 from dlio_bench.harness.job_script import arguments as job_script
 from dlio_bench.harness.live import arguments as live
 from dlio_bench.harness.machine.mounts import failed_call
+from dlio_bench.harness.machine.waits import signals_heard
 from dlio_bench.harness.parser import Parser
 from dlio_bench.harness.results import arguments as results
 from dlio_bench.harness.results import compare, export, judge, report
@@ -192,7 +193,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without UTF-8 still gets its numbers
     try:
-        return _answered(argv, words)
+        with signals_heard(_give_up):
+            return _answered(argv, words)
     finally:
         try:
             _flush()
@@ -227,6 +229,12 @@ def _interrupted(argv: Sequence[str]) -> int:
     if any(word in argv for word in STARTING) and (resume := going_on(words=argv)):
         message += f" Go on with: {resume}"
     return _complain(message, EnvironmentFailure.status)
+
+
+def _give_up(number: int, at: str) -> None:
+    """End the command while its main thread waits for storage that does not answer."""
+    _complain(f"{signals.why(number)} while waiting for {at}, which does not answer.", EnvironmentFailure.status)
+    os._exit(EnvironmentFailure.status)
 
 
 def _failure(error: Exception, argv: Sequence[str]) -> BenchError:

@@ -17,9 +17,7 @@ from dlio_bench.datagen.manifest import spec_digest
 from dlio_bench.harness.bench_readers import job as names
 from dlio_bench.harness.bench_readers.job import Job
 from dlio_bench.harness.bench_readers.options import Options
-from dlio_bench.harness.bench_readers.rank import measure
 from dlio_bench.harness.cluster.code import code_digest
-from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import plan
 from dlio_bench.harness.ground.defaults import MOST_THREADS, STAGING_BYTES
 from dlio_bench.harness.ground.folders import cache_folder
@@ -148,9 +146,7 @@ def _run(job: Job, heard: Any) -> dict[str, Any]:
     with temp_folder("dlio-bench-readers-") as work:
         job.save(work)
         start = plan("bench_readers.rank", work, job.ranks, 1, "mpirun" if several else None, virtual=several)
-        if start.argv:
-            return launched(start, work, heard, share="set TMPDIR to one")
-        return measure(job, Solo(), heard)
+        return launched(start, work, heard, share="set TMPDIR to one")
 
 
 def facts(job: Job, variant: str, measured: dict[str, Any], expected: list[Ratio], *, tiny: bool) -> dict[str, Any]:

@@ -18,11 +18,9 @@ from dlio_bench.harness.calibration import description
 from dlio_bench.harness.calibration.decoding import require_decode
 from dlio_bench.harness.calibration.job import Job
 from dlio_bench.harness.calibration.options import SIZES, THREADS
-from dlio_bench.harness.calibration.rank import measure
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.environment import host_name, timestamp
-from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.cluster.system import STAGING
 from dlio_bench.harness.ground.defaults import STAGING_BYTES
@@ -178,8 +176,6 @@ def _measure(options: Options, job: Job, place: Path, progress: Progress) -> dic
 
     work = work_folder(place)
     start = _launch(options, work)
-    if not start.argv:
-        return measure(job, Solo(), heard)
     work.mkdir()
     job.save(work)
     return launched(start, work, heard, share="name one with --pfs")

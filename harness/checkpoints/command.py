@@ -28,7 +28,6 @@ from dlio_bench.harness.checkpoints.parts import default_shards, parts, sizes, t
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.environment import timestamp
-from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.ground.folders import output_folder, remove_works, work_folder
 from dlio_bench.harness.ground.launching import launched
@@ -170,11 +169,7 @@ def _measure(job: Job, options: Options, work: Path, progress: Progress) -> dict
     work.mkdir()
     job.save(work)
     start = _start(job, work, options.launcher)
-    if start.argv:
-        return launched(start, work, heard, share="choose one with --out", folder_stays=True)
-    from dlio_bench.harness.checkpoints.rank import measure
-
-    return measure(job, Solo(), heard, work / KEPT)
+    return launched(start, work, heard, share="choose one with --out", folder_stays=True)
 
 
 def fsyncs(job: Job) -> int:

@@ -58,7 +58,7 @@ Launcher = Callable[[Job, Site], tuple[str, ...]]
 
 
 def _local(job: Job, site: Site) -> tuple[str, ...]:
-    """One rank without MPI: the command itself. `run` does its work in the process it is in and starts nothing."""
+    """One rank without MPI, in a process of its own: the command can end it while storage does not answer."""
     if job.ranks != 1:
         raise UsageError(
             f"The launcher 'local' starts one rank without MPI, but {job.ranks} are asked for "

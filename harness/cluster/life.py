@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench.harness.cluster.orphans import Lookout, leave
+from dlio_bench.harness.machine.waits import waited_for
 
 PULSE = "pulse"  # the event
 _LIMIT = "timeout"  # the file of a job's work folder that tells its ranks how long they may stand still
@@ -89,7 +90,8 @@ class Pulse:
     def tell(self) -> None:
         """Send an event now."""
         with suppress(OSError, ValueError):  # the launching command has ended
-            state = {"idle": self._idle, "waiting": life.waiting, "patience": life.patience}
+            at = waited_for(os.getpid()) if self._idle > self._timeout / 2 else None
+            state = {"idle": self._idle, "waiting": life.waiting, "patience": life.patience, "at": at}
             self._tell({"event": PULSE, **state, **self._about})
 
     def close(self) -> None:

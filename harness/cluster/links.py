@@ -1,7 +1,8 @@
 """TCP connections between the ranks of a job: the address of a rank, and the proof of its identity.
 
 Several hosts may have the same address (the bridges of containers do), so another host or job may answer. Both sides
-therefore prove that they know the job's token and mean the same rank.
+therefore prove that they know the job's token and mean the same rank. The caller speaks first: the kernel gives the
+listener only callers that have (tcp(7), TCP_DEFER_ACCEPT), and however many are silent, no rank waits behind them.
 """
 
 import contextlib
@@ -28,6 +29,7 @@ PATIENCE_SECONDS = 30.0
 KEEPALIVE_SECONDS = 60
 
 _BACKLOG = 4096  # every rank of a large job may connect in its first step; the kernel cuts it to its own limit
+_SILENT_SECONDS = 3600  # for which the kernel holds a caller that says nothing
 _NONCE_BYTES = 16
 _PROOF_BYTES = 32
 
@@ -44,6 +46,7 @@ def listen(host: str) -> tuple[socket.socket, Address]:
     """Listen on a free port of one address of this host. EnvironmentFailure when no port can be had."""
     try:
         listener = socket.create_server((host, 0), backlog=_BACKLOG)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, _SILENT_SECONDS)
     except OSError as error:
         raise EnvironmentFailure(
             f"No TCP port of {host} can be opened to serve samples to other ranks: {error.strerror}. Allow this user "
@@ -104,22 +107,22 @@ def _proof(token: bytes, role: bytes, identity: bytes, nonce: bytes) -> bytes:
 
 def _meet_server(link: socket.socket, token: bytes, identity: bytes) -> bool:
     """Challenge and answer (as in RFC 2104's use for authentication): the token itself is never sent."""
-    challenge, mine = bytearray(_NONCE_BYTES), os.urandom(_NONCE_BYTES)
-    receive(link, memoryview(challenge))
-    link.sendall(_proof(token, b"client", identity, bytes(challenge)) + mine)
-    proof = bytearray(_PROOF_BYTES)
-    receive(link, memoryview(proof))
-    return hmac.compare_digest(proof, _proof(token, b"server", identity, mine))
-
-
-def _meet_client(link: socket.socket, token: bytes, identity: bytes) -> bool:
     challenge, heard = os.urandom(_NONCE_BYTES), bytearray(_PROOF_BYTES + _NONCE_BYTES)
     link.sendall(challenge)
     receive(link, memoryview(heard))
-    if not hmac.compare_digest(heard[:_PROOF_BYTES], _proof(token, b"client", identity, challenge)):
+    if not hmac.compare_digest(heard[:_PROOF_BYTES], _proof(token, b"server", identity, challenge)):
         return False
-    link.sendall(_proof(token, b"server", identity, bytes(heard[_PROOF_BYTES:])))
+    link.sendall(_proof(token, b"client", identity, bytes(heard[_PROOF_BYTES:])))
     return True
+
+
+def _meet_client(link: socket.socket, token: bytes, identity: bytes) -> bool:
+    challenge, mine = bytearray(_NONCE_BYTES), os.urandom(_NONCE_BYTES)
+    receive(link, memoryview(challenge))
+    link.sendall(_proof(token, b"server", identity, bytes(challenge)) + mine)
+    proof = bytearray(_PROOF_BYTES)
+    receive(link, memoryview(proof))
+    return hmac.compare_digest(proof, _proof(token, b"client", identity, mine))
 
 
 def receive(link: socket.socket, into: memoryview) -> None:

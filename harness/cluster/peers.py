@@ -38,7 +38,8 @@ SAMPLE_SERVER = CODE["sample server"]
 MOST_ASKED = 1 << 16  # samples of a request: `Serving` refuses more, and `Peers` splits longer requests
 
 # Any process may connect to the port. At most this many connections without proof hold a descriptor and a thread. The
-# kernel queues the next ones until a connection has its proof, or the longest silent one is closed.
+# kernel queues the next ones until a connection has its proof, or the longest waiting one is closed, and those that
+# say nothing at all it keeps to itself (see links).
 MOST_UNPROVEN = 64
 # Connections that a rank keeps for its next requests, to all others together. On average that is also how many of
 # theirs it serves, each with a thread: of hundreds of ranks, most connections would sleep.

@@ -101,8 +101,10 @@ def _once(argv: Sequence[str], env: Mapping[str, str], folder: Path, on_event: O
             status = 0 if stalled else process.wait()
     finally:
         if process is not None:
-            _end(process)
+            _end(process, 0.0 if argv[0] == sys.executable else GRACE_SECONDS)
         forget_limit(folder)
+        if watching is not None:
+            _await_end(watching.processes())
         worker_processes.sweep()
     hosts = watching.hosts() if watching is not None else {}
     return Outcome(status, stalled, heard.reports, heard.began, folder, heard.crashed, hosts)
@@ -220,26 +222,42 @@ def _event(line: str) -> dict[str, Any] | None:
     return event if isinstance(event, dict) and "event" in event else None
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def _end(process: "subprocess.Popen[bytes]", grace: float) -> None:
     """End the launcher, politely first (it ends its ranks on every node), then its whole group and its children.
+
+    grace: seconds in which it ends by itself; none for a rank that no launcher has started.
 
     Its connections to other hosts are children in groups of their own; one to a host that was cut off would stay.
     """
     children = _children(process.pid)
     if process.poll() is None:
         process.terminate()
-        deadline = time.monotonic() + GRACE_SECONDS
+        deadline = time.monotonic() + grace
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.02)
     with contextlib.suppress(ProcessLookupError):  # the group is gone already
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel keeps a rank whose storage does not answer
+        process.wait(LAST_WORDS)
     for child in children:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(child, signal.SIGKILL)
         os.close(child)
     if process.stdout is not None:
         process.stdout.close()
+
+
+def _await_end(pids: Sequence[int]) -> None:
+    """Until these ranks hold no files: they may end a little later than the launcher."""
+    deadline = time.monotonic() + LAST_WORDS
+    while any(map(_runs, pids)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def _runs(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    return False
 
 
 def _children(pid: int) -> list[int]:

@@ -11,7 +11,7 @@ from dlio_bench.harness.cluster.process import python_command
 
 
 class Launch(Struct, frozen=True):
-    """How a job's ranks are started; `argv` is empty for the one rank that runs in this process.
+    """How a job's ranks are started.
 
     `hosts`: those that a host file names for it. one_host: whether this is the only one, and mpirun is Open MPI's.
     """
@@ -46,7 +46,7 @@ def plan(
     env = launch_env.launch_env(ranks, site, os.environ)
     argv = launchers.LAUNCHERS[name](replace(ranks, env=env), site)
     one_host = name == "mpirun" and ranks.hosts == 1 and not named and site.mpi_flavor == "openmpi"
-    return Launch(name, () if name == "local" else argv, env, named, one_host)
+    return Launch(name, argv, env, named, one_host)
 
 
 def require_hosts(start: Launch) -> None:

@@ -4,9 +4,11 @@ A rank that was stopped sends nothing; one that hangs in a call to dead storage 
 ranks that wait for them cannot tell the two apart, so the launching command finds out which rank is at fault.
 """
 
+import platform
 from typing import Any
 
 from dlio_bench.errors import UsageError
+from dlio_bench.harness.machine.waits import waited_for
 from dlio_bench.units import format_seconds, parse_seconds
 
 DEFAULT_TIMEOUT = "10min"
@@ -33,6 +35,10 @@ class Watch:
         """The host of each rank that has told its number."""
         return {pulse["rank"]: pulse["host"] for pulse in self._pulses.values() if pulse["rank"] is not None}
 
+    def processes(self) -> list[int]:
+        """The ranks of this host that have given a sign of life."""
+        return [process for host, process in self._heard if host == platform.node()]
+
     def verdict(self, now: float) -> str | None:
         """Why the job is to be ended, as a sentence or two; None while there is hope."""
         limit = max([self._timeout, *(pulse["patience"] for pulse in self._pulses.values())])
@@ -52,21 +58,33 @@ class Watch:
         silence_begun = {rank for rank, seconds in quiet.items() if seconds > limit / 2}
         still = [rank for rank in still if rank not in silence_begun]
         if silent:
-            return f"{self._named(silent)} gave no sign of life {took}: stopped, or cut off. {hint}"
+            why = self._at(silent) or "stopped, or cut off"
+            return f"{self._named(silent)} gave no sign of life {took}: {why}. {hint}"
         if still:
-            return (
-                f"{self._named(still)} stood still {took}, reading and computing nothing: storage may not "
-                f"answer. {hint}"
-            )
+            why = self._at(still) or "storage may not answer"
+            return f"{self._named(still)} stood still {took}, reading and computing nothing: {why}. {hint}"
+        if len(self._pulses) < self._ranks():  # one that does not see the job's folder tells so itself, later
+            limit = max(limit, START_SECONDS)
+            took = f"for {format_seconds(limit)}"
         if min(idle.values()) > limit and not silence_begun:
             return f"{self._absent()} did not come, and the {len(idle)} ranks that did have waited {took}. {hint}"
         return None
 
+    def _at(self, senders: list[Any]) -> str | None:
+        """What the first of these ranks is known to wait for. Of its own host this process asks the kernel."""
+        for host, process in senders:
+            at = self._pulses[host, process].get("at")
+            if at or (host == platform.node() and (at := waited_for(process))):
+                return f"it waits for {at}"
+        return None
+
     def _absent(self) -> str:
         numbers = {pulse["rank"] for pulse in self._pulses.values()}
-        ranks = max(pulse["ranks"] for pulse in self._pulses.values())
-        missing = [f"rank {number}" for number in range(ranks) if number not in numbers]
+        missing = [f"rank {number}" for number in range(self._ranks()) if number not in numbers]
         return _listed(missing) if missing else "A rank"
+
+    def _ranks(self) -> int:
+        return max(int(pulse["ranks"]) for pulse in self._pulses.values())
 
     def _named(self, senders: list[Any]) -> str:
         pulses = [self._pulses[sender] for sender in senders]

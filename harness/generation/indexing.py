@@ -25,6 +25,7 @@ from dlio_bench.harness.generation.sorting import sort
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.interruptible import interruptible
 from dlio_bench.units import format_bytes
+from dlio_bench.wrapping import printable
 
 SHOWN = 20  # refused files in the text; the JSON has all
 
@@ -84,7 +85,7 @@ def _index(options: IndexOptions, url: str | None) -> int:
         result["notes"] = list(chosen.notes)
         if url is not None:
             uploads.upload_tables(open_dataset(folder), url)
-    told = json.dumps(result, indent=1) if options.json else _render(result)
+    told = json.dumps(result, indent=1) if options.json else "\n".join(map(printable, _lines(result)))
     print(told if url is None else told.replace(str(folder.absolute()), url))
     return DataError.status if refuse else 0
 
@@ -160,7 +161,7 @@ def _examined(folder: Path, layout: Layout, names: Sequence[str]) -> Iterator[In
     progress.done()
 
 
-def _render(document: dict[str, Any]) -> str:
+def _lines(document: dict[str, Any]) -> list[str]:
     lines = [f"{document['workload']} {document['variant']} in {document['folder']}"]
     refused = document["refused"]
     lines += [f"  REFUSED  {file['problem']}" for file in refused[:SHOWN]]
@@ -168,13 +169,11 @@ def _render(document: dict[str, Any]) -> str:
     if document["fits"]:
         lines.append(f"  --variant {' or '.join(document['fits'])} takes such files")
     if "digest" not in document:
-        return "\n".join(
-            [
-                *lines,
-                f"  {len(refused)} files cannot be served: nothing was written. --skip-bad leaves them out of the "
-                "dataset; the files stay as they are.",
-            ]
-        )
+        return [
+            *lines,
+            f"  {len(refused)} files cannot be served: nothing was written. --skip-bad leaves them out of the "
+            "dataset; the files stay as they are.",
+        ]
     lines += [
         f"  {size['name']:<12}{size['files']:>7} files {size['samples']:>9} samples  "
         f"{format_bytes(size['stored_bytes']):>8} stored"
@@ -186,4 +185,4 @@ def _render(document: dict[str, Any]) -> str:
     lines += [f"  differs: {line}" for line in document["differences"]]
     if document["passed_over"]:
         lines.append(f"  {len(document['passed_over'])} other files were left out, as {document['passed_over'][0]}")
-    return "\n".join(lines)
+    return lines

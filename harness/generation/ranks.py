@@ -9,7 +9,7 @@ from typing import Any
 
 from dlio_bench.datagen.manifest import PROGRESS
 from dlio_bench.datagen.raw_rate import Raw
-from dlio_bench.datagen.writers import Finished, Timing, Work, by_this_process
+from dlio_bench.datagen.writers import Finished, Timing, Work
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.generation.job import Job
@@ -37,8 +37,6 @@ def plan_ranks(meeting: Path, nodes: int, ranks_per_node: int, launcher: str | N
 
 def by_ranks(start: Launch, meeting: Path, job_of: Callable[[Work], Job], work: Work, finished: Finished) -> Timing:
     """Write by the ranks that `start` launches. BenchError with a rank's own message when one fails."""
-    if not start.argv:
-        return by_this_process(work, finished)
     remove_works(meeting.parent)  # of a generation that was killed
     meeting.mkdir()
     job_of(work).save(meeting)

@@ -21,6 +21,7 @@ from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.storage.mirror import mirrored
 from dlio_bench.interruptible import interruptible
 from dlio_bench.units import format_bytes
+from dlio_bench.wrapping import printable
 
 SHOWN = 20  # bad files in the text; the JSON has all
 
@@ -129,4 +130,4 @@ def _render(document: dict[str, Any]) -> str:
     if len(bad) > SHOWN:
         lines.append(f"  and {len(bad) - SHOWN} more bad files (--json lists all)")
     lines.append(f"  {len(bad)} bad files" if bad else "  every byte is as it was written")
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))

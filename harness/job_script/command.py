@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -54,7 +55,7 @@ def sbatch(options: Options) -> int:
         log = f"{script.name}-{job}.log"
         print(f"job {job}: {plural(script.nodes, 'node')}, at most {plural(script.minutes, 'minute')}; log {log}")
     elif options.out is not None:
-        print(f"wrote {options.out}: submit it with `sbatch {options.out}`")
+        print(f"wrote {options.out}: submit it with `{shlex.join(['sbatch', str(options.out)])}`")
     else:
         print(text, end="")
     return 0
@@ -74,6 +75,9 @@ def script_of(options: Options) -> Script:
             f"--hostfile {file} (or {HOSTFILE}) names hosts for mpirun, but the hosts of a job come from Slurm. Leave "
             "it out; a line '#SBATCH --nodelist=HOSTS' in the script asks for hosts by name."
         )
+    for option, value in {"job-name": options.name or "", **options.slurm}.items():
+        if not value.isprintable():  # a line break would begin another line of the script
+            raise UsageError(f"--{option} {value!r} has a line break or a control character. Leave it out.")
     nodes = most(options.words, "--nodes") or 1
     per_node = most(options.words, "--ranks-per-node")
     seconds, foreseen = options.seconds, None

@@ -10,7 +10,6 @@ from typing import Any
 
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster import start
-from dlio_bench.harness.cluster.process import python_command
 from dlio_bench.harness.notebooks.commands import Command
 
 PATIENCE = 300.0  # seconds until all engines must have come
@@ -57,8 +56,7 @@ class Engines:
 
     def _start(self, number: int) -> None:
         launch = start.plan(MODULE, self.folder, self._nodes, self._count if self._mpi else 1, self._asked)
-        argv = launch.argv or python_command(f"dlio_bench.harness.{MODULE}", str(self.folder))
-        self._started.append(Command(argv, self.folder / f"engine-{number}.log", launch.env))
+        self._started.append(Command(launch.argv, self.folder / f"engine-{number}.log", launch.env))
 
     @property
     def _asked(self) -> str | None:

@@ -13,10 +13,12 @@ def main() -> int:
             from dlio_bench.harness import cli
         finally:
             signals.check()  # extension modules turn an interruption into an ImportError
-        return cli.main()
+        status = cli.main()
+        signals.end()
     except KeyboardInterrupt:  # while it works, the command line itself catches them
         print(f"dlio-bench: {signals.why()}.", file=sys.stderr)
         return 4  # as for every interruption
+    return status
 
 
 if __name__ == "__main__":

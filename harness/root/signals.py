@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 LEAST_SECONDS = 0.01  # a timer of 0 never rings
 SOON_SECONDS = 10.0  # after a signal: its cause may send others while the ranks end
 _seen: list[int] = []
@@ -36,7 +37,7 @@ def listen() -> None:
     comes from a user.
     """
     _met.clear()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+    for number in _ENDING:
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _raise)
     sys.unraisablehook = _leave_to_check
@@ -63,6 +64,14 @@ def held() -> Iterator[None]:
         _held -= 1
 
 
+def end() -> None:
+    """The process has its exit status: signals no longer change it, as Python's end would let them."""
+    global _held  # noqa: PLW0603 - as signals are the process's
+    _held += 1
+    for number in _ENDING:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def seen() -> bool:
     """Whether a signal has come that was not met yet."""
     return bool(_seen)
@@ -74,10 +83,14 @@ def met() -> None:
     _seen.clear()
 
 
-def why() -> str:
-    """What interrupted this process: 'Interrupted by Ctrl-C', by the end of its time, or by another signal's name."""
+def why(number: int | None = None) -> str:
+    """What interrupted this process: 'Interrupted by Ctrl-C', by the end of its time, or by another signal's name.
+
+    number: of the signal, if it was not met yet.
+    """
     known = {signal.SIGINT: "Ctrl-C", signal.SIGALRM: "the end of this job's time"}
-    return f"Interrupted by {known.get(which(), which().name)}"
+    came = which() if number is None else signal.Signals(number)
+    return f"Interrupted by {known.get(came, came.name)}"
 
 
 def which() -> signal.Signals:

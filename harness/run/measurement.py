@@ -16,14 +16,13 @@ from dlio_bench.errors import BenchError, DataError
 from dlio_bench.harness.cluster import stacks
 from dlio_bench.harness.cluster.job import MEASURED_FILE
 from dlio_bench.harness.cluster.process import LOG, launch
-from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.ground.folders import work_folder
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.live.journal import Journal
 from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.asked.tracing import SPANS, XPLANE
-from dlio_bench.harness.run.measured import documents, rank, unfinished_spans
+from dlio_bench.harness.run.measured import documents, unfinished_spans
 from dlio_bench.harness.run.measured.documents import JobMeasured, ReaderMeasured
 from dlio_bench.harness.run.measured.outlook import SAMPLE
 from dlio_bench.harness.run.told.building import Launched, Setting, build
@@ -65,7 +64,7 @@ def measure(
             ready = time.monotonic() - launched_at
         if journal is not None:
             journal.event(event)
-        if event["event"] == SAMPLE:  # by a thread, if this process is the rank
+        if event["event"] == SAMPLE:
             return
         began = began or event["event"] == "trial"
         verifying = verifying or event["event"] == "verify"
@@ -77,13 +76,8 @@ def measure(
     retries = 0
     finished = tuple(job.readers)
     try:
-        if start.launcher == "local":
-            signals.check()
-            with rank.started(job, work) as pipeline:
-                rank.measure(job, work, Solo(), heard, pipeline)
-        else:
-            env = {**os.environ, **start.env}
-            retries = launch(start.argv, env, work, heard, log=folder / LOG, one_host=start.one_host)
+        env = {**os.environ, **start.env}
+        retries = launch(start.argv, env, work, heard, log=folder / LOG, one_host=start.one_host)
     except (BenchError, KeyboardInterrupt) as error:
         finished = tuple(reader for reader in job.readers if (work / f"{reader}.json").exists())
         if began and SPANS in job.options.trace and place is not None:

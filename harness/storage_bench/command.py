@@ -20,7 +20,6 @@ from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.allocation import Allocation
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.environment import timestamp
-from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.ground.folders import cache_folder, require_file, work_folder
 from dlio_bench.harness.ground.launching import launched
@@ -38,7 +37,6 @@ from dlio_bench.harness.storage_bench.folder import EMPTY, claimed, write_files
 from dlio_bench.harness.storage_bench.job import Job, save
 from dlio_bench.harness.storage_bench.options import COLD, Options
 from dlio_bench.harness.storage_bench.plan import Files, samples_in
-from dlio_bench.harness.storage_bench.rank import measure
 from dlio_bench.harness.storage_bench.reading import REQUEST
 from dlio_bench.reports import storage as report
 from dlio_bench.reports.files import write_whole
@@ -225,8 +223,6 @@ def _measure(
 
     work = work_folder(place)
     start = scale.launch(work, options.launcher)
-    if not start.argv:
-        return measure(job, files, Solo(), heard)
     work.mkdir()
     save(job, files, work)
     return launched(start, work, heard, share="name one as DIR")

@@ -18,7 +18,11 @@ import numpy as np
 import pytest
 
 from dlio_bench.harness.cli import main
+from dlio_bench.harness.cluster import process
 from dlio_bench.harness.cluster.environment import usable_cores
+from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.run import measurement
+from dlio_bench.harness.run.asked.job import Job
 from dlio_bench.harness.run.measured import rank
 from dlio_bench.harness.run.measured.documents import Verified
 from tests.datasets import made
@@ -342,7 +346,14 @@ def test_a_file_that_is_cut_after_the_trials_makes_the_kept_results_invalid(
         os.truncate(min(data.glob("data-*.h5")), 1000)
         return verify(*args, **options)
 
+    def launched(_argv: object, _env: object, work: Path, heard: process.OnEvent, **_: object) -> int:
+        job = Job.load(work)
+        with rank.started(job, work) as pipeline:
+            rank.measure(job, work, Solo(), heard, pipeline)
+        return 0
+
     monkeypatch.setattr(rank, "verify", harmed)
+    monkeypatch.setattr(measurement, "launch", launched)  # a rank in this process, for the moment
     asked = ("cdb", "--tiny", "--data", str(data), "--compute", "none", "--trials", "1", "--warmup-trials", "0")
     status = main(["run", *asked, "--reader", "staged,naive", "--min-seconds", "0", "--out", str(tmp_path / "out")])
     told, err = capsys.readouterr()

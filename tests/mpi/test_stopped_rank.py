@@ -3,6 +3,7 @@
 Time passes only as the other one gives signs of life, so that nobody has to be quick.
 """
 
+import json
 import os
 import platform
 import signal
@@ -17,7 +18,13 @@ from dlio_bench.errors import Stalled
 from dlio_bench.harness.cluster import process, watch
 from dlio_bench.harness.cluster.life import write_limit
 from dlio_bench.harness.cluster.watch import Watch
-from tests.processes import gone
+from dlio_bench.harness.live.status import NAME
+from dlio_bench.harness.storage.pfs.emulation import FOLDER
+from tests.datasets import made
+from tests.mounts import mounts_below
+from tests.mpi.conftest import start
+from tests.needs import needs
+from tests.processes import PATIENCE, descendants, ending, gone, until
 from tests.ranks import mpirun
 
 LIMIT, TICK = 100.0, 10.0  # seconds of the clock that the test moves
@@ -94,3 +101,27 @@ def test_a_rank_that_was_stopped_ends_the_job_and_is_named(tmp_path: Path, monke
     assert str(failure.value).startswith(f"{where} gave no sign of life for 1m40s: stopped, or cut off.")
     assert f"{tmp_path}/stacks-*.txt" in str(failure.value)
     assert len(verdicts) == 1
+
+
+@needs("fuse")
+def test_one_rank_whose_storage_does_not_answer_is_ended(cache: Path, tmp_path: Path) -> None:
+    status = tmp_path / "out" / NAME
+
+    def is_reading() -> bool:
+        return status.exists() and any((json.loads(line)["step"] or 0) > 0 for line in status.read_bytes().splitlines())
+
+    data = made(tmp_path / "data", "cdb", 32).folder
+    storage = ("--data", str(data), "--cache", "as-is", "--emulate-pfs", "bandwidth=50MB/s,via=fuse")
+    trials = ("--trials", "1", "--warmup-trials", "0", "--compute", "emulate:30ms", "--epochs", "100")
+    others = ("--timeout", "3s", "--out", "out")
+    words = ("run", "cdb", "--tiny", "--nodes", "1", "--reader", "naive", *storage, *trials, *others)
+    with ending(start(cache, tmp_path, *words)) as run:
+        until(is_reading, run)
+        daemons = [pid for pid in descendants(run.pid) if "pfs.daemon" in Path(f"/proc/{pid}/cmdline").read_text()]
+        for pid in daemons:
+            os.kill(pid, signal.SIGSTOP)
+        _, told = run.communicate(timeout=PATIENCE)
+    assert run.returncode == 4, told
+    assert f"stood still for 3 s, reading and computing nothing: it waits for {cache}/{FOLDER}" in told
+    gone(daemons)
+    assert not mounts_below(cache)

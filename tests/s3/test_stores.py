@@ -1,5 +1,6 @@
 """A store's requests: limits of time, removals, and errors that are not the store's."""
 
+import itertools
 import secrets
 import socket
 from pathlib import Path
@@ -99,3 +100,10 @@ def test_an_error_that_is_not_the_stores_is_not_asked_for_again(
     with pytest.raises(raised):
         place.etag("name")
     assert len(asked) == 1
+
+
+def test_a_listing_that_repeats_its_token_ends(place: objects.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = [{"path": "name", "size": 1}]
+    monkeypatch.setattr("obstore.list", lambda _: itertools.repeat(page))
+    with pytest.raises(EnvironmentFailure, match=r"cannot be listed at .*gave name twice"):
+        place.sizes()

@@ -12,8 +12,11 @@ from xml.etree import ElementTree
 import pytest
 
 from dlio_bench.errors import DataError
-from dlio_bench.harness.checkpoints.rank import Rank
+from dlio_bench.harness.checkpoints import command
+from dlio_bench.harness.checkpoints.job import KEPT, Job
+from dlio_bench.harness.checkpoints.rank import Rank, measure
 from dlio_bench.harness.cli import main
+from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.reports import checkpoint, checkpoint_html, checkpoint_text, result_file
 from dlio_bench.reports.checkpoint_metrics import CHECKPOINT_METRICS, metrics
 from dlio_bench.reports.checkpoint_types import Document
@@ -305,7 +308,11 @@ def test_an_interruption_keeps_the_trials_that_had_ended(
             os.kill(os.getpid(), signal.SIGTERM)
         return real(self, number, tell)
 
+    def launched(_: object, work: Path, heard: Callable[[dict[str, Any]], None], **__: object) -> dict[str, Any]:
+        return measure(Job.load(work), Solo(), heard, work / KEPT)
+
     monkeypatch.setattr(Rank, "trial", trial)
+    monkeypatch.setattr(command, "launched", launched)  # a rank in this process, for the moment
     out = tmp_path / "out"
     assert main([*SMALL, "--folder", str(tmp_path), "--out", str(out)]) == 4
     told = capsys.readouterr().err.replace("\n", " ")

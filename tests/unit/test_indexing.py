@@ -250,12 +250,13 @@ def test_records_of_other_lengths_are_served_and_said_to_differ(
     folder = tmp_path / "set"
     folder.mkdir()
     tfrecord.write(folder / "0.tfrecord", [[b"short"], [b"of another length"]])
-    (folder / "README").write_text("not a sample")
+    (folder / "\x1b]0;README\a").write_text("not a sample")
     assert index_data(IndexOptions(folder, "cosmoflow", "sc18", True, json=False)) == 0
     told = capsys.readouterr().out
     assert "files of 2 samples instead of 64" in told
     assert "samples of 5, 17 bytes" in told
-    assert "README" in told
+    assert "�]0;README�" in told
+    assert not {"\x1b", "\a"} & {*told}
     found = open_dataset(folder)
     assert found.manifest.fields[0].shape == (-1,)
     assert verify_files(found) == []

@@ -116,6 +116,12 @@ def test_a_plan_asks_for_its_most_nodes(slurm: Path, capsys: pytest.CaptureFixtu
     assert not (slurm / "out").exists()
 
 
+def test_what_is_told_to_submit_can_be_pasted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "my job; ls"
+    assert main(["sbatch", "--time", "1h", "--out", str(file), "run", "cdb", "--tiny"]) == 0
+    assert f"`sbatch '{file}'`" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
@@ -126,6 +132,8 @@ def test_a_plan_asks_for_its_most_nodes(slurm: Path, capsys: pytest.CaptureFixtu
         (["--time", "1min", "run", "cdb", "--tiny"], "does not suffice"),
         (["run", "cdb", "--nodes", "2", "--hostfile", "hosts"], "come from Slurm"),
         (["--container", "a.sif", "run", "cdb", "--nodes", "1,2"], "one node count"),
+        (["--account", "a\n#SBATCH --uid=0", "run", "cdb"], "--account 'a\\n#SBATCH --uid=0' has a line break"),
+        (["--job-name", "a\nb", "run", "cdb"], "has a line break"),
     ],
 )
 def test_what_cannot_be_is_refused(

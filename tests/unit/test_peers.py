@@ -163,7 +163,7 @@ import os, pickle, signal, sys
 from dlio_bench.harness.cluster import peers
 from dlio_bench.harness.cluster.peers import Serving
 
-peers.SILENT_SECONDS = 0.05
+peers.SILENT_SECONDS = float(sys.argv[2])
 
 file = os.open(sys.argv[1], os.O_RDONLY)
 
@@ -181,11 +181,11 @@ sys.stdin.read()
 
 
 @contextmanager
-def process(store: Store) -> "Iterator[tuple[subprocess.Popen[str], links.Address]]":
-    """A rank of its own that serves 5 bytes for every sample but 1, which kills it."""
+def process(store: Store, silent: float = 0.05) -> "Iterator[tuple[subprocess.Popen[str], links.Address]]":
+    """A rank of its own that serves 5 bytes for every sample but 1, which kills it. silent: its SILENT_SECONDS."""
     path = str(Path(f"/proc/self/fd/{store.file}").readlink())
     with subprocess.Popen(
-        [sys.executable, "-P", "-c", PEER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-P", "-c", PEER, path, str(silent)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as peer:
         try:
             assert peer.stdout is not None
@@ -232,22 +232,24 @@ def test_strangers_learn_nothing(store: Store) -> None:
     with served(store.piece) as serving, asking(serving.address) as peers:
         with socket.create_connection(("127.0.0.1", serving.address.port)) as stranger:
             stranger.settimeout(PATIENCE)
-            challenge = stranger.recv(64)
-            stranger.sendall(bytes(48))
-            assert len(challenge) == 16
+            stranger.sendall(bytes(16))
+            assert len(stranger.recv(48, socket.MSG_WAITALL)) == 48
+            stranger.sendall(bytes(32))
             assert stranger.recv(64) == b""
         with socket.create_connection(("127.0.0.1", serving.address.port)):  # says nothing at all
             assert peers.fetch(0, [3], buffers(5)) == [True]
 
 
-def test_hundreds_of_silent_strangers_take_no_descriptor_from_a_rank(store: Store) -> None:
+@pytest.mark.parametrize(("said", "silent"), [(b"", 1e6), (b"?", 0.05)])
+def test_hundreds_of_strangers_take_no_descriptor_from_a_rank(store: Store, said: bytes, silent: float) -> None:
+    """Of those that say nothing it hears nothing, however long it would bear with them."""
     callers, soft = 400, resource.getrlimit(resource.RLIMIT_NOFILE)
-    with process(store) as (peer, address), asking(address) as peers, contextlib.ExitStack() as held:
+    with process(store, silent) as (peer, address), asking(address) as peers, contextlib.ExitStack() as held:
         resource.prlimit(peer.pid, resource.RLIMIT_NOFILE, (256, 256))
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft[0], min(callers + 500, soft[1])), soft[1]))
         held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, soft)
         for _ in range(callers):
-            held.enter_context(socket.create_connection(("127.0.0.1", address.port), PATIENCE))
+            held.enter_context(socket.create_connection(("127.0.0.1", address.port), PATIENCE)).sendall(said)
         assert peers.fetch(0, [0], buffers(5)) == [True]  # behind all of them
         # a thread closes its own a little later
         until(lambda: len(list(Path(f"/proc/{peer.pid}/fd").iterdir())) < MOST_UNPROVEN + 20)
@@ -282,10 +284,9 @@ def test_somebody_who_takes_anybody_is_not_believed() -> None:
 
     def pretend() -> None:
         with listener.accept()[0] as link:
-            link.sendall(bytes(16))
-            assert len(link.recv(48, socket.MSG_WAITALL)) == 48
-            link.sendall(bytes(32))
-            assert link.recv(1) == b""  # not asked for anything
+            assert len(link.recv(16, socket.MSG_WAITALL)) == 16
+            link.sendall(bytes(48))
+            assert link.recv(1) == b""  # neither told a proof nor asked for anything
 
     with listener, asking(address) as peers, ThreadPoolExecutor(1) as pool:
         pretending = pool.submit(pretend)

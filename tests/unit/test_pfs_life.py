@@ -12,6 +12,7 @@ import pytest
 
 from dlio_bench.errors import DataError, EnvironmentFailure
 from dlio_bench.harness.machine.temp_folders import temp_folder
+from dlio_bench.harness.machine.waits import waited_for
 from dlio_bench.harness.storage.pfs import board as board_module
 from dlio_bench.harness.storage.pfs import emulation as emulation_module
 from dlio_bench.harness.storage.pfs.board import READY, Board
@@ -122,18 +123,61 @@ with emulated(PfsSpec(None), pathlib.Path(sys.argv[1]), 2, pathlib.Path(sys.argv
 
 
 @needs("fuse")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_stopped_parent_leaves_no_mount(source: Path, tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("number", "stands_still"), [(signal.SIGINT, False), (signal.SIGKILL, False), (signal.SIGKILL, True)]
+)
+def test_a_stopped_parent_leaves_no_mount(
+    source: Path, tmp_path: Path, number: signal.Signals, stands_still: bool
+) -> None:
     work = tmp_path / "work"
     command = [sys.executable, "-P", "-c", PARENT, str(source), str(work)]
     parent = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert parent.stdout is not None
     pids = json.loads(parent.stdout.readline())
     assert len(mounts_below(work)) == 2
+    for pid in pids if stands_still else ():
+        os.kill(pid, signal.SIGSTOP)
     parent.send_signal(number)
     parent.communicate(timeout=PATIENCE)
     until(lambda: not mounts_below(work) and not any(map(alive, pids)))
     assert work.exists() == (number is signal.SIGKILL)
+
+
+READER = """
+import os, sys
+from dlio_bench import signals
+from dlio_bench.harness.machine import waits
+
+def end(number, at):
+    print(number, at, flush=True)
+    os._exit(4)
+
+signals.listen()
+waits.LOOK_SECONDS = 0.2
+with waits.signals_heard(end):
+    print(flush=True)
+    sys.stdin.readline()
+    os.stat(sys.argv[1])
+"""
+
+
+@needs("fuse")
+def test_a_signal_ends_a_process_whose_storage_does_not_answer(source: Path, tmp_path: Path) -> None:
+    with running(FREE, source, 1, tmp_path / "work") as (emulation, board):
+        file = emulation.mounts[0] / "one"
+        code = [sys.executable, "-P", "-c", READER, str(file)]
+        with subprocess.Popen(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
+            assert reader.stdin is not None
+            assert reader.stdout is not None
+            reader.stdout.readline()
+            os.kill(board.row(0)[READY], signal.SIGSTOP)
+            reader.stdin.write("\n")
+            reader.stdin.flush()
+            until(lambda: waited_for(reader.pid), missing="it reads")
+            reader.send_signal(signal.SIGTERM)
+            told = reader.stdout.readline()
+    assert told == f"{int(signal.SIGTERM)} {file} (fuse.dlio-bench-pfs at {emulation.mounts[0]})\n"
+    assert reader.returncode == 4
 
 
 HOLDER = """

@@ -44,11 +44,11 @@ def test_a_rank_that_falls_silent_while_all_wait_is_named() -> None:
 
 def test_a_rank_that_never_came_is_named_once_all_others_have_waited() -> None:
     watch = Watch(LIMIT, now=0.0)
-    for second in range(30):
+    for second in range(90):
         watch.hear(pulse(1, idle=float(second), waiting=True), now=float(second))
         if verdict := watch.verdict(second + 0.5):
-            assert second == LIMIT
-            assert verdict.startswith("Rank 0 did not come, and the 1 ranks that did have waited for 10 s")
+            assert second == START_SECONDS  # it may have to tell why, when it has looked long enough for the folder
+            assert verdict.startswith("Rank 0 did not come, and the 1 ranks that did have waited for 1m00s")
             return
     pytest.fail("it concluded nothing")
 

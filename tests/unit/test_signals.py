@@ -57,6 +57,25 @@ def test_an_error_that_hides_one_is_not_reported_in_its_place(tmp_path: Path) ->
     assert "defect" not in done.stderr
 
 
+IN_THE_LAST_MOMENT = """
+import os, signal, sys
+from dlio_bench.__main__ import main
+
+class Late:
+    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGTERM):
+        kill(pid, number)
+
+sys.late = Late()
+sys.argv[1:] = ["--version"]
+raise SystemExit(main())
+"""
+
+
+def test_one_that_comes_after_the_end_leaves_the_status(tmp_path: Path) -> None:
+    done = run(IN_THE_LAST_MOMENT, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 AT_THE_END_OF_THE_TIME = """
 import os, signal, sys, time
 from types import SimpleNamespace

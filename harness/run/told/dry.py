@@ -94,7 +94,7 @@ def describe(request: Request, source: Source, size: TrialSize, job: Job, argv: 
         ("checkpoints", _checkpoint_load(job) if job.options.checkpoint_load else ""),
         ("trace", _trace(job) if SPANS in job.options.trace else ""),
         ("prediction", f"written before the ranks start, {system}" if request.options.predict else ""),
-        ("launcher", shlex.join(argv) or "none: one rank, in this process"),
+        ("launcher", shlex.join(argv)),
         *(
             (name, f"{row.name}: {row.order} x {row.placement} x {row.delivery} ({row.source})")
             for name, row in job.readers.items()

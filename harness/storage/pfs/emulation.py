@@ -5,12 +5,13 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from queue import SimpleQueue
 
 from msgspec import Struct
 
@@ -73,7 +74,7 @@ def emulated(spec: PfsSpec, source: Path, nodes: int, work: Path, *, writable: b
 
     writable: files are written through the mounts too, and each node sees at once what another has written.
     However the block is left, the mounts, their daemons and the files made in `work` are gone afterwards; when this
-    process is killed, the daemons end and unmount by themselves. To be called from a thread that outlives the block.
+    process is killed, the kernel ends the daemons, and libfuse's helper unmounts.
     Raises EnvironmentFailure when there is no FUSE, no source, or a mount that does not answer within 30 s, and instead
     of what the block raises where one of the daemons has died. Commands use `mounted`.
     """
@@ -89,6 +90,8 @@ def emulated(spec: PfsSpec, source: Path, nodes: int, work: Path, *, writable: b
     points = tuple(work / f"node-{node}" for node in range(nodes))
     board, bucket, metadata = (work / name for name in (BOARD, BUCKET, METADATA))
     daemons: list[subprocess.Popen[bytes]] = []
+    started: SimpleQueue[subprocess.Popen[bytes] | OSError] = SimpleQueue()
+    over = threading.Event()
     try:
         Board.create(board, nodes)
         SharedBucket.create(bucket)
@@ -97,7 +100,11 @@ def emulated(spec: PfsSpec, source: Path, nodes: int, work: Path, *, writable: b
             point.mkdir()
             shown, files = (str(source), str(point)), (str(bucket), str(metadata))
             Config(spec, *shown, str(board), node, *files, os.getpid(), writable).write(_config(point))
-            daemons.append(_start(point))
+        threading.Thread(target=_keep, args=(points, started, over), name="mounts", daemon=True).start()
+        for _ in points:
+            if isinstance(daemon := started.get(), OSError):
+                raise daemon
+            daemons.append(daemon)
         _await(board, points, daemons)
         try:
             yield Emulation(points, board)
@@ -106,6 +113,7 @@ def emulated(spec: PfsSpec, source: Path, nodes: int, work: Path, *, writable: b
             raise
     finally:
         _end(points, daemons)
+        over.set()
         for point in points:
             _config(point).unlink(missing_ok=True)
             _log(point).unlink(missing_ok=True)
@@ -131,6 +139,21 @@ def _logged(point: Path) -> str:
     return " / ".join(_log(point).read_text(errors="replace").split("\n"))[-600:].strip(" /")
 
 
+def _keep(
+    points: tuple[Path, ...], started: "SimpleQueue[subprocess.Popen[bytes] | OSError]", over: threading.Event
+) -> None:
+    """Start the daemons from a thread that stays until all is over: the kernel ends them with it.
+
+    The thread that reads a mount whose daemon stands still cannot even be killed.
+    """
+    try:
+        for point in points:
+            started.put(_start(point))
+    except OSError as error:
+        started.put(error)
+    over.wait()
+
+
 def _start(point: Path) -> "subprocess.Popen[bytes]":
     """A daemon in a session of its own: Ctrl-C is for the command, which ends its daemons last."""
     with _log(point).open("wb") as log:
@@ -140,7 +163,7 @@ def _start(point: Path) -> "subprocess.Popen[bytes]":
             stdout=log,
             stderr=log,
             start_new_session=True,
-            preexec_fn=partial(die_with_parent, signal.SIGTERM),  # noqa: PLW1509 - one system call, no lock taken
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - one system call, no lock taken
         )
 
 
