@@ -69,6 +69,13 @@ def until(done: Callable[[], object], process: "subprocess.Popen[str] | None" = 
         time.sleep(0.01)
 
 
+def stop(pid: int) -> None:
+    """Stop a process, and return when each of its threads stands still: one that still runs may take a request."""
+    os.kill(pid, signal.SIGSTOP)
+    tasks = [*Path(f"/proc/{pid}/task").iterdir()]
+    until(lambda: all((task / "stat").read_text().rsplit(")", 1)[1].split()[0] == "T" for task in tasks))
+
+
 def alive(pid: int) -> bool:
     """Whether a process runs; a zombie does not."""
     try:

@@ -22,7 +22,8 @@ def first_look(
     template: Job, request: Request, dataset: Dataset, tiers: tuple[str, ...], folder: Path, progress: Progress
 ) -> list[EpochSeconds]:
     """Seconds of the first and of a later epoch of each reader of a job."""
-    short = replace(template, epochs=2, trials=1, warmup_trials=0, verify=False, validation=None, trace=())
+    options = replace(template.options, verify=False, trace=())
+    short = replace(template, options=options, epochs=2, trials=1, warmup_trials=0, validation=None)
     with placed(short, dataset, tiers) as job:
         progress.begin(f"{job.heading}  first look", trials=job.all_trials, epochs=job.all_epochs)
         drafts = list(measure(job, Setting(request, dataset, ()), folder, request.options.launcher, progress))

@@ -21,7 +21,7 @@ from dlio_bench.harness.storage.pfs.spec import PfsSpec
 from tests import mounts
 from tests.mounts import FREE, mounts_below, running
 from tests.needs import needs
-from tests.processes import PATIENCE, alive, gone, until
+from tests.processes import PATIENCE, alive, gone, stop, until
 
 source = mounts.source  # a fixture belongs to the module that has its name
 
@@ -170,7 +170,7 @@ def test_a_signal_ends_a_process_whose_storage_does_not_answer(source: Path, tmp
             assert reader.stdin is not None
             assert reader.stdout is not None
             reader.stdout.readline()
-            os.kill(board.row(0)[READY], signal.SIGSTOP)
+            stop(board.row(0)[READY])
             reader.stdin.write("\n")
             reader.stdin.flush()
             until(lambda: waited_for(reader.pid), missing="it reads")
