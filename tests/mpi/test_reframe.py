@@ -112,6 +112,8 @@ def test_reframe_runs_the_check_and_tells_its_metrics(cache: Path, shell: Shell,
     result["class"] = "INVALID"
     result["checks"][0].update(ok=False, found="3 fields differ")
     path.write_text(json.dumps(result))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "other").mkdir()
     (tmp_path / "plan.toml").write_text(PLAN)
     (tmp_path / "raised.toml").write_text(PLAN.replace("1 kB/s", "900 TB/s").replace('"data"', '"other"'))
     (tmp_path / "copy.py").write_text(COPY)
