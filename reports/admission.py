@@ -16,6 +16,7 @@ from dlio_bench.reports.types import COLD_BEFORE, Result
 from dlio_bench.units import format_bytes
 
 CONTENT_CHECK = "content"
+TOO_FEW = "trials"  # alone, it leaves a result undecided, not INVALID
 WAS_ALTERED = "its files are not as they were written"
 SAME = 1e-9  # relative: processors add up in another order, which changes the last digits
 NOTHING = 1e-12  # absolute: shares that are zero but for rounding
@@ -66,7 +67,7 @@ def _plain(values: tuple[float | None, ...]) -> str:
 def _amount(result: Result, asked: Settings) -> Iterator[Reason]:
     measured = result.measured
     if len(measured) < asked.trials:
-        yield Reason("trials", f"{plural(len(measured), 'timed trial')}, the limits ask for {asked.trials}")
+        yield Reason(TOO_FEW, f"{plural(len(measured), 'timed trial')}, the limits ask for {asked.trials}")
     shortest = min(trial.elapsed_seconds for trial in measured)
     if shortest < asked.min_seconds:
         yield Reason(

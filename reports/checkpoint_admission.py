@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from dlio_bench.reports import checkpoint_metrics
-from dlio_bench.reports.admission import NOTHING, SAME
+from dlio_bench.reports.admission import NOTHING, SAME, TOO_FEW
 from dlio_bench.reports.checkpoint_types import Document, checks
 from dlio_bench.reports.formatting import format_time, plural
 from dlio_bench.reports.judgement import Reason
@@ -43,7 +43,7 @@ def _numbers(document: Document) -> Iterator[Reason]:
 def _amount(document: Document, asked: Settings) -> Iterator[Reason]:
     trials = document.trials
     if len(trials) < asked.trials:
-        yield Reason("trials", f"{plural(len(trials), 'timed trial')}, the limits ask for {asked.trials}")
+        yield Reason(TOO_FEW, f"{plural(len(trials), 'timed trial')}, the limits ask for {asked.trials}")
     shortest = min(trial.seconds for trial in trials)
     if shortest < asked.min_seconds:
         yield Reason(

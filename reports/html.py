@@ -182,7 +182,7 @@ def _cards(result: Result) -> list[dict[str, str]]:
         "step_p99": "",
     }
     if metrics["elapsed_seconds"].ci:
-        beside["elapsed_seconds"] = f"95 % CI {formatting.interval(metrics['elapsed_seconds'])}"
+        beside["elapsed_seconds"] = f"{sentences.coverage(result)} CI {formatting.interval(metrics['elapsed_seconds'])}"
     known = [(name, remark) for name, remark in beside.items() if metrics[name].value is not None]
     return [
         {"name": METRICS[name].title, "value": formatting.number(metrics[name]), "beside": remark}

@@ -4,13 +4,14 @@ from msgspec import Struct
 
 from dlio_bench.reports.formatting import NOTHING, interval, number
 from dlio_bench.reports.judgement import Finding, Judgement
-from dlio_bench.reports.judgement_text import asked, headline
+from dlio_bench.reports.judgement_text import UNDECIDED, asked, headline
 from dlio_bench.reports.metrics import METRICS
 from dlio_bench.reports.types import Metric
 
 
 class Limit(Struct, frozen=True):
-    """One limit of one result, in words. outcome: 'holds', 'MISSED', or 'not judged', which `reason` explains."""
+    """One limit of one result, in words. outcome: 'holds', 'MISSED', 'undecided' or 'not judged', which
+    `reason` explains."""
 
     outcome: str
     workload: str
@@ -62,7 +63,7 @@ def judged(judgement: Judgement) -> Judged:
 def _limit(finding: Finding) -> Limit:
     known = finding.found is not None and finding.bound
     return Limit(
-        "not judged" if finding.ok is None else "holds" if finding.ok else "MISSED",
+        UNDECIDED if finding.undecided else "not judged" if finding.ok is None else "holds" if finding.ok else "MISSED",
         finding.workload,
         finding.reader,
         finding.scale,

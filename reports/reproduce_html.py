@@ -18,6 +18,7 @@ from dlio_bench.reports.reproduce_types import (
     NOT_SEEN,
     REPRODUCED,
     SEEN,
+    UNDECIDED,
     UNTESTABLE,
     Answer,
     Compared,
@@ -25,7 +26,10 @@ from dlio_bench.reports.reproduce_types import (
 )
 
 WIDTH, MARGIN, ROOM, LINE = 660, 195, 90, 18  # of a figure: pixels in all, for names, for figures, of a row
-BADGES = {REPRODUCED: "good", IN_PART: "some", SEEN: "some", NOT_SEEN: "bad", FAILED: "bad", UNTESTABLE: "none"}
+BADGES = {
+    REPRODUCED: "good", IN_PART: "some", SEEN: "some", UNDECIDED: "none", NOT_SEEN: "bad", FAILED: "bad",
+    UNTESTABLE: "none",
+}  # fmt: skip
 
 
 class Mark(NamedTuple):

@@ -115,7 +115,7 @@ def dashes(results: Sequence[Result]) -> list[str]:
 
 
 def error_bars(values: Sequence[tuple[float | None, tuple[float, float] | None]]) -> Figure:
-    """95 % intervals [low, high] of values as bars, for those that have one."""
+    """Intervals [low, high] of values as bars, for those that have one."""
     known = [(value, ends) if value is not None and ends is not None else None for value, ends in values]
     return {
         "type": "data", "symmetric": False, "color": INK, "thickness": 1.4, "width": 4,

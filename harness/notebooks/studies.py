@@ -27,7 +27,7 @@ def metric(metrics: "pd.DataFrame", name: str) -> "pd.DataFrame":
 
 
 def bars(metrics: "pd.DataFrame", name: str, title: str) -> Figure:
-    """A bar for each reader and node count, with its 95 % interval where the result has one."""
+    """A bar for each reader and node count, with its interval where the result has one."""
     rows = metric(metrics, name)
     unit = plain(str(rows["unit"].iloc[0])) if len(rows) else ""
     above, below = rows["ci_high"] - rows["value"], rows["value"] - rows["ci_low"]

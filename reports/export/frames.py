@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from dlio_bench.reports import tables
+from dlio_bench.reports.intervals import coverage
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.metrics import PHASES, SHARES
 from dlio_bench.reports.types import Result
@@ -22,7 +23,7 @@ def trials(pairs: Pairs) -> pd.DataFrame:
 
 
 def metrics(pairs: Pairs) -> pd.DataFrame:
-    """A row for each result and metric: value, and the ends of its 95 % interval; what is not known is NaN."""
+    """A row for each result and metric: value, interval and how much that covers; what is not known is NaN."""
     results = [result for result, _ in pairs]
     rows = [
         {
@@ -42,11 +43,12 @@ def metrics(pairs: Pairs) -> pd.DataFrame:
             "value": metric.value,
             "ci_low": None if metric.ci is None else metric.ci[0],
             "ci_high": None if metric.ci is None else metric.ci[1],
+            "coverage": None if metric.ci is None else coverage(len(result.measured), mean=name in SHARES),
         }
         for label, result in zip(tables.labels(results), results, strict=True)
         for name, metric in result.metrics.items()
     ]
-    return pd.DataFrame(rows).astype(dict.fromkeys(("value", "ci_low", "ci_high"), "float64"))
+    return pd.DataFrame(rows).astype(dict.fromkeys(("value", "ci_low", "ci_high", "coverage"), "float64"))
 
 
 def steps(pairs: Pairs) -> pd.DataFrame:
