@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from dlio_bench.reports.formatting import NOTHING, interval, number, plural
+from dlio_bench.reports.formatting import NOTHING, number, plural, short_interval
 from dlio_bench.reports.judgement import Finding, Judged, Judgement
 from dlio_bench.reports.limits import Settings
 from dlio_bench.reports.types import Metric
@@ -62,7 +62,9 @@ def _result(judged: Judged, width: int) -> Iterator[str]:
         yield f"  {'':<{OUTCOME}}{'metric':<{width}}  {'limit':<13}{'found':<10}{_covering(judged)}"
     for finding in judged.findings:
         found = _shown(finding, finding.found)
-        spoken = f"{_limit(finding):<13}{found:<10}{_interval(finding)}"
+        spoken = (
+            f"{_limit(finding):<13}{found:<10}{short_interval(Metric(finding.median, finding.unit, finding.interval))}"
+        )
         line = f"  {_outcome(finding):<{OUTCOME}}{finding.metric:<{width}}  {spoken}".rstrip()
         yield from wrapped(line.strip(), "  ", 2 + OUTCOME) if len(line) > WIDTH else [line]
 
@@ -89,14 +91,6 @@ def _shown(finding: Finding, value: float | None) -> str:
         percent = 100 * (value / finding.bound - 1) if finding.bound else 0.0
         return f"{text} ({percent:+.2g} %) "
     return f"{text} "
-
-
-def _interval(finding: Finding) -> str:
-    """'375 … 379 MB/s': the unit once where both ends have the same."""
-    ends = interval(Metric(finding.median, finding.unit, finding.interval))
-    low, dots, high = ends.partition(" … ")
-    number_, _, unit = low.partition(" ")
-    return f"{number_}{dots}{high}" if unit and high.endswith(f" {unit}") else ends
 
 
 def _name(judged: Judged) -> str:

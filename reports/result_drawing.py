@@ -119,8 +119,8 @@ def error_bars(values: Sequence[tuple[float | None, tuple[float, float] | None]]
     known = [(value, ends) if value is not None and ends is not None else None for value, ends in values]
     return {
         "type": "data", "symmetric": False, "color": INK, "thickness": 1.4, "width": 4,
-        "array": [UNKNOWN if pair is None else pair[1][1] - pair[0] for pair in known],
-        "arrayminus": [UNKNOWN if pair is None else pair[0] - pair[1][0] for pair in known],
+        "array": [UNKNOWN if pair is None else max(0.0, pair[1][1] - pair[0]) for pair in known],
+        "arrayminus": [UNKNOWN if pair is None else max(0.0, pair[0] - pair[1][0]) for pair in known],
     }  # fmt: skip
 
 

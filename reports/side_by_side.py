@@ -46,7 +46,7 @@ def table(results: Sequence[Result], most: int) -> Iterator[str]:
     more = f"{plural(hidden, 'more row')}: --verbose; " if hidden else ""
     said = sentences.certainty(*results)
     if CERTAIN in heads:
-        said = f"{said.partition(',')[0]}; {CERTAIN}: bootstrap interval of × first"
+        said = f"{said.partition(',')[0]}, {CERTAIN} bootstrap interval"
     yield from clipped(wrapped(more + said, "  "), 1)
 
 
