@@ -17,6 +17,7 @@ from dlio_bench.reports.types import Check, Metric, Result
 from dlio_bench.units import format_bytes
 
 CONTENT_CHECK = "content"
+TOO_FEW = "trials"  # alone, it leaves a result undecided, not INVALID
 WAS_ALTERED = "its files are not as they were written"
 SAME = 1e-9  # relative: processors add up in another order, which changes the last digits
 NOTHING = 1e-12  # absolute: shares that are zero but for rounding
@@ -61,7 +62,7 @@ def differing(stated: Mapping[str, Metric], again: Mapping[str, Metric], source:
 def too_little(trial_seconds: Sequence[float], asked: Settings) -> Iterator[Reason]:
     """Fewer or shorter trials than the limits ask for."""
     if len(trial_seconds) < asked.trials:
-        yield Reason("trials", f"{plural(len(trial_seconds), 'timed trial')}, the limits ask for {asked.trials}")
+        yield Reason(TOO_FEW, f"{plural(len(trial_seconds), 'timed trial')}, the limits ask for {asked.trials}")
     if min(trial_seconds) < asked.min_seconds:
         yield Reason(
             "min_seconds",

@@ -184,7 +184,7 @@ def _line(trend: MetricTrend, history: History) -> Iterator[str]:
 def _table(trend: MetricTrend, history: History, *, verbose: bool) -> Iterator[str]:
     starts = {step.position for step in trend.steps}
     rows = list(enumerate(zip(trend.points, history.runs, strict=True)))
-    yield f"  {'run':>5} {'created':<20}{trend.metric:>20}  {'95 % interval':<22}"
+    yield f"  {'run':>5} {'created':<20}{trend.metric:>20}  {'interval':<22}"
     if not verbose and len(rows) > MANY_RUNS:
         yield f"  {'...':>5} the first {len(rows) - MANY_RUNS} with --verbose"
         rows = rows[-MANY_RUNS:]

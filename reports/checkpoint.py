@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from dlio_bench.errors import DataError
 from dlio_bench.reports import checkpoint_marks, checkpoint_metrics, result_file
 from dlio_bench.reports.checkpoint_types import SCHEMA, Document, checks
@@ -35,9 +37,12 @@ def load(path: Path) -> Document:
     try:
         document = convert(content, Document)
         _require(document)
+        again = checkpoint_metrics.metrics(document.trials)
     except ValueError as error:
         raise DataError(f"'{result_file.place(path)}' does not follow {SCHEMA}: {error}. Measure again.") from error
-    return document
+    # the intervals of earlier versions were bootstraps
+    metrics = {name: replace(metric, ci=again[name].ci) for name, metric in document.metrics.items()}
+    return replace(document, metrics=metrics)
 
 
 def _require(document: Document) -> None:

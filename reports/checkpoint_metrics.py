@@ -136,13 +136,11 @@ def per_trial(trials: Sequence[Trial], name: str) -> Floats:
 
 
 def metrics(trials: Sequence[Trial]) -> dict[str, Metric]:
-    """Every metric of the table: the median over the trials and its 95 % interval, None with fewer than 5."""
-    drawn = intervals.resamples(len(trials))
+    """Every metric of the table: the median over the trials and its interval, None with fewer than 5."""
     found = {}
     for name, quantity in CHECKPOINT_METRICS.items():
         values = per_trial(trials, name)
-        ci = None if drawn is None else intervals.interval(values[drawn])
-        found[name] = Metric(intervals.centre(values), quantity.unit, ci)
+        found[name] = Metric(intervals.centre(values), quantity.unit, intervals.interval(values))
     return found
 
 

@@ -56,7 +56,7 @@ def subject(document: Document) -> str:
 
 
 def rows(document: Document) -> list[tuple[str, list[str]]]:
-    """(metric, [value, 95 % interval, what it is])."""
+    """(metric, [value, interval, what it is])."""
     return [
         (quantity.meaning, [number(document.metrics[name]), interval(document.metrics[name])])
         for name, quantity in CHECKPOINT_METRICS.items()

@@ -10,6 +10,7 @@ from dlio_bench.reports.drawing import Figure, axis, compact, layout, not_a_meas
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.marks import TINY, gravest_first
 from dlio_bench.reports.page import render
+from dlio_bench.reports.result_drawing import error_bars
 
 NAME = "report.html"
 COLOURS = {WORKFLOW: "#7f2a1d", SOLVER: "#3f6c9b", TWINS: "#8fb8a3"}
@@ -50,15 +51,10 @@ def _slowdowns(document: Document) -> Figure:
     bars = []
     for side in (WORKFLOW, SOLVER, TWINS):
         ratios = [couple.slowdown(document, case, side) for case in cases]
-        ends = [ratio.ci or (ratio.value, ratio.value) for ratio in ratios]
         bars.append({
             "type": "bar", "name": side, "x": names, "y": [ratio.value for ratio in ratios],
             "marker": {"color": COLOURS[side]},
-            "error_y": {
-                "type": "data", "symmetric": False,
-                "array": [max(0.0, high - ratio.value) for ratio, (_, high) in zip(ratios, ends, strict=True)],
-                "arrayminus": [max(0.0, ratio.value - low) for ratio, (low, _) in zip(ratios, ends, strict=True)],
-            },
+            "error_y": error_bars([(ratio.value, ratio.ci) for ratio in ratios]),
         })  # fmt: skip
     drawn = layout(340) | {"barmode": "group", "xaxis": axis(""), "yaxis": axis("times as long as alone")}
     drawn["shapes"] = [{

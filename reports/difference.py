@@ -20,7 +20,7 @@ class Change(Struct, frozen=True, kw_only=True):
     """A metric before and after, in its own unit: medians over the trials, or means.
 
     change: after / before - 1; in points, after - before. None where the ratio has no meaning, as before is 0.
-    interval: the 95 % bootstrap interval of `change`; None with fewer than 5 trials on a side.
+    interval: the 95 % interval of `change`; None with fewer than 5 trials on a side.
     p: of the rank test; None where so few trials cannot reach 5 %, however they come out.
     shown: whether the trials show a difference; None without an interval.
     """
@@ -41,8 +41,9 @@ def change(
 ) -> Change:
     """The change between values of trials, float64 [trials] each.
 
-    paired: trial k of both was measured in the same round of one run. mean: compare means, not medians. in_points: the
-    values are shares, so the change is their difference. Raises ValueError for pairs of unequal numbers of trials.
+    paired: trial k of both was measured in the same round of one run. mean: compare means, not medians, of shares.
+    in_points: the values are shares, so the change is their difference. Raises ValueError for pairs of unequal numbers
+    of trials.
     """
     if paired and len(before) != len(after):
         raise ValueError(f"{len(before)} trials cannot be paired with {len(after)}")
@@ -55,7 +56,7 @@ def change(
         moved = interval = None
     else:
         moved = centre_after / centre_before - 1
-        ratio = intervals.ratio_interval(before, after, paired=paired, mean=mean)
+        ratio = intervals.ratio_interval(before, after, paired=paired)
         interval = None if ratio is None else (ratio[0] - 1, ratio[1] - 1)
     p = rank_test(before, after, paired=paired)
     left_out = None if interval is None else not interval[0] <= 0 <= interval[1]

@@ -1,6 +1,7 @@
-"""Results of schemas 1 to 3, brought to the present one: their metrics are worked out again, by the present formulas.
+"""Results of schemas 1 to 4, brought to the present one: their metrics are worked out again, by the present formulas.
 
-Until schema 3 the bandwidth of the file system was what readers requested of it, caches included, over the whole time,
+Until schema 4 intervals were percentile bootstraps, which cover less than 95 % of few trials. Until schema 3 the
+bandwidth of the file system was what readers requested of it, caches included, over the whole time,
 and "cold" was cold before each trial alone. Schema 2 called two metrics requested_bytes and device_bytes. Schema 1 had
 AU as compute / (compute + stall), stall as the mean of what ranks waited themselves, and one number, below 0 at times,
 for bytes that tiers delivered less those brought there beforehand.
@@ -11,14 +12,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dlio_bench.reports import bound, statistics
+from dlio_bench.reports import bound, models, statistics
 from dlio_bench.reports.marks import COLD_BEFORE, FIRST_EPOCH_COLD, SERVED
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.metrics import METRICS
 from dlio_bench.reports.trials import was_served_from_cache
 from dlio_bench.reports.types import SCHEMA, Result
 
-SCHEMAS = ("dlio-bench/result/1", "dlio-bench/result/2", "dlio-bench/result/3")
+SCHEMAS = ("dlio-bench/result/1", "dlio-bench/result/2", "dlio-bench/result/3", "dlio-bench/result/4")
 
 
 def in_form(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -34,11 +35,12 @@ def in_form(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def worked_out(result: Result, steps: Steps) -> Result:
-    """The same with metrics, what bound the run, and its marks. Its `digest` stays that of the file."""
+    """The same with all metrics, what bound the run, and its marks. Its `digest` stays that of the file."""
     metrics = statistics.metrics(result, steps)
     served = result.plan.cache in COLD_BEFORE and was_served_from_cache(result.measured) and SERVED not in result.marks
     marks = [*result.marks, SERVED] if served else result.marks
-    return replace(result, metrics=metrics, bound=bound.determine(result, metrics, steps), marks=marks)
+    determined, of_models = bound.determine(result, metrics, steps), models.figures(result, steps)
+    return replace(result, metrics=metrics, models=of_models, bound=determined, marks=marks)
 
 
 def _split(part: Any) -> Any:

@@ -64,9 +64,9 @@ def times(results: Sequence[Result]) -> Figure:
 
 
 def _time_told(label: str, result: Result) -> str:
-    """'naive: 5.2 s a trial, 95 % 5.1 s … 5.3 s'."""
+    """'naive: 5.2 s a trial, 94 % 5.1 s … 5.3 s'."""
     metric = result.metrics["elapsed_seconds"]
-    certain = f", 95 % {interval(metric)}" if metric.ci else f", {sentences.certainty(result)}"
+    certain = f", {sentences.coverage(result)} {interval(metric)}" if metric.ci else f", {sentences.certainty(result)}"
     return f"{label}: {number(metric)} a trial{certain}"
 
 

@@ -66,6 +66,14 @@ def interval(metric: Metric) -> str:
     return f"{low} … {high}"
 
 
+def short_interval(metric: Metric) -> str:
+    """As `interval`, with the unit once where both ends have the same: '440 … 460 MB/s'."""
+    ends = interval(metric)
+    low, dots, high = ends.partition(" … ")
+    number_, _, unit = low.partition(" ")
+    return f"{number_}{dots}{high}" if unit and high.endswith(f" {unit}") else ends
+
+
 def plural(count: int, noun: str) -> str:
     """'1 node', '8 nodes'."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -2,7 +2,7 @@
 
 import hashlib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
@@ -69,10 +69,9 @@ def page(
     """The page's HTML. Every text of a result is escaped; the figures' data are JSON in a script element."""
     results = ordered([result for result, _ in pairs])
     steps_of = {id(result): steps for result, steps in pairs}
-    pairs, compared = [(result, steps_of[id(result)]) for result in results], comparable(results)
-    labels = tables.labels(results)
-    maps = {f"map{position}": position for position in _mapped(results)}
-    drawn = _figures(pairs, compared, maps)
+    pairs = [(result, steps_of[id(result)]) for result in results]
+    compared, labels, maps = comparable(results), tables.labels(results), _mapped(results)
+    drawn = drawings(pairs)
     shown_advice, all_advice = _advice(pairs)
     said = answer(results)
     shown = None if judgement is None else judged(judgement)
@@ -144,19 +143,19 @@ def page(
     )
 
 
-def _mapped(results: Sequence[Result]) -> list[int]:
+def _mapped(results: Sequence[Result]) -> dict[str, int]:
     """Positions of the results that get a heat map: those of the most nodes first, as they have the most ranks."""
-    return sorted(range(len(results)), key=lambda position: -results[position].plan.nodes)[:MOST_MAPS]
+    chosen = sorted(range(len(results)), key=lambda position: -results[position].plan.nodes)[:MOST_MAPS]
+    return {f"map{position}": position for position in chosen}
 
 
-def _figures(
-    pairs: Sequence[tuple[Result, Steps]], compared: Sequence[Result], maps: Mapping[str, int]
-) -> dict[str, Figure]:
-    """Figures by the id of their place on the page. compared: what comparing figures show, all of a single result; they
-    are left out where it is empty. maps: the position of the result of each heat map.
+def drawings(pairs: Sequence[tuple[Result, Steps]]) -> dict[str, Figure]:
+    """Figures of results in their order, by the id of their place on the page.
+
+    Those that compare are left out where results may not be compared, but for a single one.
     """
     results = [result for result, _ in pairs]
-    beside = results if len(results) == 1 else compared
+    beside = results if len(results) == 1 else comparable(results)
     scales = {(result.workload.name, result.plan.nodes) for result in beside}
     grown = len({workload for workload, _ in scales}) < len(scales)
     ceiling = step_figures.stall_ceiling(pairs)
@@ -167,7 +166,7 @@ def _figures(
         "epochs": figures.epochs(beside) if beside else None,
         "scaling": figures.scaling(beside) if grown else None,
         "steps": step_figures.step_times(pairs),
-        **{name: step_figures.stall_map(*pairs[position], ceiling) for name, position in maps.items()},
+        **{name: step_figures.stall_map(*pairs[position], ceiling) for name, position in _mapped(results).items()},
         "bytes": byte_figures.bytes_by_epoch(results),
         "predicted": figures.predicted(results),
     }
@@ -200,7 +199,7 @@ def _cards(result: Result) -> list[dict[str, str]]:
         "step_p99": "",
     }
     if metrics["elapsed_seconds"].ci:
-        beside["elapsed_seconds"] = f"95 % CI {formatting.interval(metrics['elapsed_seconds'])}"
+        beside["elapsed_seconds"] = f"{sentences.coverage(result)} CI {formatting.interval(metrics['elapsed_seconds'])}"
     known = [(name, remark) for name, remark in beside.items() if metrics[name].value is not None]
     return [
         {"name": METRICS[name].title, "value": formatting.number(metrics[name]), "beside": remark}

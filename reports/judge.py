@@ -8,24 +8,26 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dlio_bench.reports import admission, checkpoint_admission, checkpoint_marks
-from dlio_bench.reports.admission import CONTENT_CHECK, WAS_ALTERED
+from dlio_bench.reports.admission import CONTENT_CHECK, TOO_FEW, WAS_ALTERED
 from dlio_bench.reports.checkpoint_metrics import CHECKPOINT_METRICS
 from dlio_bench.reports.checkpoint_types import Document
 from dlio_bench.reports.formatting import listed, plural
+from dlio_bench.reports.intervals import coverage
 from dlio_bench.reports.judgement import Finding, Judged, Judgement, LimitsFile, Reason, Unreadable, Verdict
-from dlio_bench.reports.limits import CEILING_SHARE, SPREAD, Limit, Limits
+from dlio_bench.reports.limits import CEILING_SHARE, SPREAD, UNFAVOURABLE, Limit, Limits
 from dlio_bench.reports.marks import ALTERED, TINY, capping
 from dlio_bench.reports.meetings import Floats, Steps
+from dlio_bench.reports.metrics import SHARES
 from dlio_bench.reports.types import Check, Class, Metric, Result
 from dlio_bench.wrapping import printable
 
 NO_LIMITS: Literal["none"] = "none"  # the verdict of a result by itself
 HEADLINES = ("INVALID", "FAIL", "EXPLORE", "ACCEPTANCE", "PASS")  # gravest first
 CLASSES: tuple[Class, ...] = ("INVALID", "EXPLORE", "ACCEPTANCE")  # gravest first
-STATUS_GRAVEST_FIRST = (4, 3, 5, 1, 0)
+STATUS_GRAVEST_FIRST = (4, 3, 5, 1, 6, 0)
 DIGITS = 10  # of numbers in a judgement: the last ones may differ between processors
 
-PASS, LIMIT_MISSED, INVALID, NOTHING_MEASURED, CONTENT_FAILED = 0, 1, 3, 4, 5
+PASS, LIMIT_MISSED, INVALID, NOTHING_MEASURED, CONTENT_FAILED, UNDECIDED = 0, 1, 3, 4, 5, 6
 
 
 # ---- a result by itself
@@ -67,12 +69,12 @@ def reason(result: Result) -> str:
 
 
 def exit_status(results: Sequence[Result]) -> int:
-    """The gravest status of all results, by 4 > 3 > 5 > 1 > 0; 4 when there is no result at all."""
+    """The gravest status of all results, by 4 > 3 > 5 > 1 > 6 > 0; 4 when there is no result at all."""
     return gravest([_status(result) for result in results] or [NOTHING_MEASURED])
 
 
 def gravest(statuses: Iterable[int]) -> int:
-    """The gravest exit status, by 4 > 3 > 5 > 1 > 0."""
+    """The gravest exit status, by 4 > 3 > 5 > 1 > 6 > 0."""
     return min(statuses, key=STATUS_GRAVEST_FIRST.index)
 
 
@@ -123,7 +125,7 @@ def judge(
     counted = [judged for judged in results if judged.verdict != "none"]
     flawed = any(finding.chosen for finding in missing) or bool(files) or not counted
     status = gravest([judged.status for judged in counted] + [INVALID] * flawed)
-    verdicts: dict[int, Verdict] = {PASS: "pass", LIMIT_MISSED: "fail"}
+    verdicts: dict[int, Verdict] = {PASS: "pass", LIMIT_MISSED: "fail", UNDECIDED: "undecided"}
     classes: list[Class] = [judged.class_ for judged in counted]
     return Judgement(
         verdict=verdicts.get(status, "invalid"),
@@ -140,7 +142,8 @@ def judge(
 def _reasons(results: Sequence[Judged], missing: Sequence[Finding], unreadable: Sequence[Unreadable]) -> Iterator[str]:
     """Why the judgement is what it is, gravest first."""
     counted = [judged for judged in results if judged.verdict != "none"]
-    findings = [finding for judged in counted for finding in judged.findings if finding.ok is not None]
+    findings = [finding for judged in counted for finding in judged.findings]
+    findings = [finding for finding in findings if finding.undecided or finding.ok is not None]
     if unreadable:
         yield f"{plural(len(unreadable), 'file')} without a readable result: {listed([one.file for one in unreadable])}"
     if invalid := [judged for judged in counted if judged.verdict == "invalid"]:
@@ -150,9 +153,12 @@ def _reasons(results: Sequence[Judged], missing: Sequence[Finding], unreadable: 
         yield f"{plural(len(absent), 'limit')} without a result: all that the limits name must be measured"
     elif not counted:
         yield "no limit is for what was measured"
-    if missed := [finding for finding in findings if not finding.ok]:
+    missed, undecided = ([one for one in findings if one.ok is ok] for ok in (False, None))
+    if missed:
         yield f"{len(missed)} of {plural(len(findings), 'limit')} missed"
-    elif findings:
+    if undecided:
+        yield f"{len(undecided)} of {plural(len(findings), 'limit')} undecided: more trials may decide (--trials)"
+    if findings and not missed and not undecided:
         yield f"{len(findings)} of {plural(len(findings), 'limit')} held"
     explored = [judged for judged in counted if judged.class_ == "EXPLORE"]
     if capped := list(dict.fromkeys(mark for judged in explored for mark in judged.capped if mark != TINY)):
@@ -237,17 +243,24 @@ def _judged(subject: _Subject, limits: Limits) -> Judged:
         if finding.found is None and (finding.median is None or subject.trials >= limits.settings.trials)
     ]
     reasons = [Reason(printable(reason.rule), printable(reason.text)) for reason in reasons]
-    if reasons:
-        findings = [replace(finding, ok=None, reason="its result may not be used") for finding in findings]
+    too_few = [reason.rule for reason in reasons] == [TOO_FEW]
+    if too_few:
+        findings = [replace(finding, ok=None, undecided=True, reason=reasons[0].text) for finding in findings]
+    elif reasons:
+        findings = [
+            replace(finding, ok=None, undecided=False, reason="its result may not be used") for finding in findings
+        ]
     capped = capping(subject.marks, limits.settings.allow_marks)
     verdict: Verdict = "pass" if findings else "none"
     status = PASS
-    if reasons:
+    if reasons and not too_few:
         status = CONTENT_FAILED if all(reason.rule == CONTENT_CHECK for reason in reasons) else INVALID
         # of an altered file nobody knows what limits are for it
         verdict = "invalid" if findings or ALTERED in subject.marks else "none"
-    elif not all(finding.ok for finding in findings):
+    elif any(finding.ok is False for finding in findings):
         status, verdict = LIMIT_MISSED, "fail"
+    elif any(finding.undecided for finding in findings):
+        status, verdict = UNDECIDED, "undecided"
     return Judged(
         workload=printable(subject.workload),
         reader=printable(subject.names[0]),
@@ -259,7 +272,7 @@ def _judged(subject: _Subject, limits: Limits) -> Judged:
         seconds=_rounded(subject.seconds),
         marks=[printable(mark) for mark in subject.marks],
         capped=[printable(mark) for mark in capped],
-        class_="INVALID" if reasons else "EXPLORE" if capped else "ACCEPTANCE",
+        class_="EXPLORE" if too_few or (capped and not reasons) else "INVALID" if reasons else "ACCEPTANCE",
         verdict=verdict,
         status=status,
         reasons=reasons,
@@ -274,8 +287,8 @@ def _finding(limit: Limit, subject: _Subject) -> Finding:
     found = median
     if limit.statistic != "median":
         found = None if interval is None else interval[limit.statistic == "ci_high"]
-    bound = _rounded(limit.bound)
-    ok = None if found is None else found >= bound if limit.side == "at_least" else found <= bound
+    holds = [None if end is None else _holds(limit, end) for end in (found, *(interval or ()))]
+    undecided = limit.statistic == UNFAVOURABLE[limit.side] and len({*holds}) > 1
     return replace(
         _missing(limit, chosen=True),
         reader=printable(subject.names[0]),
@@ -283,9 +296,16 @@ def _finding(limit: Limit, subject: _Subject) -> Finding:
         found=found,
         median=median,
         interval=interval,
-        ok=ok,
-        reason=None,
+        coverage=None if interval is None else coverage(subject.trials, mean=limit.metric in SHARES),
+        ok=None if undecided else holds[0],
+        undecided=undecided,
+        reason="the limit lies within the interval" if undecided else None,
     )
+
+
+def _holds(limit: Limit, value: float) -> bool:
+    bound = _rounded(limit.bound)
+    return value >= bound if limit.side == "at_least" else value <= bound
 
 
 def _missing(limit: Limit, *, chosen: bool) -> Finding:

@@ -14,7 +14,7 @@ from dlio_bench.reports.types import Class
 
 SCHEMA = "dlio-bench/judgement/1"
 NAME = "judgement.json"
-Verdict = Literal["pass", "fail", "invalid", "none"]
+Verdict = Literal["pass", "fail", "undecided", "invalid", "none"]
 
 
 class Reason(Struct, frozen=True):
@@ -28,7 +28,8 @@ class Finding(Struct, frozen=True, kw_only=True):
     """One limit and one result. Shares as 0.1, times in seconds, sizes in bytes.
 
     table: of the limit in its file; limit: in words, 'at least 10.8 GB/s'; found: the statistic that was compared;
-    interval: of 95 %. ok: None where nothing was judged, which `reason` explains.
+    interval: of the metric, which holds its true value in the share `coverage` of repetitions. ok: None where nothing
+    was judged, or, if `undecided`, where the trials do not tell; `reason` explains it.
     chosen: False for a limit of which a run measured nothing, and which does not count.
     """
 
@@ -45,7 +46,9 @@ class Finding(Struct, frozen=True, kw_only=True):
     found: float | None = None
     median: float | None = None
     interval: tuple[float, float] | None = None
+    coverage: float | None = None
     ok: bool | None
+    undecided: bool = False
     reason: str | None = None
     chosen: bool = True
 
@@ -53,7 +56,8 @@ class Finding(Struct, frozen=True, kw_only=True):
 class Judged(Struct, frozen=True, kw_only=True):
     """One result. verdict: none where no limit is for it, and then it does not count; status: of it alone.
 
-    capped: the marks that hold its class at EXPLORE; seconds: of all its timed trials.
+    verdict undecided: a limit lies within an interval, or trials are too few. capped: the marks that hold its class at
+    EXPLORE; seconds: of all its timed trials.
     """
 
     workload: str

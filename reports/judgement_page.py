@@ -5,7 +5,7 @@ from msgspec import Struct
 from dlio_bench.reports.formatting import interval, number, plural
 from dlio_bench.reports.judgement import Finding, Judgement
 from dlio_bench.reports.judgement import Judged as Result
-from dlio_bench.reports.judgement_text import asked, headline
+from dlio_bench.reports.judgement_text import UNDECIDED, asked, headline
 from dlio_bench.reports.limits import JUDGED
 from dlio_bench.reports.types import Metric
 
@@ -18,12 +18,15 @@ MEANS = {  # what a headline says of the system
     "EXPLORE, PASS": "Every limit holds, but not by results that count for an acceptance.",
     "ACCEPTANCE, FAIL": "At least one limit is missed.",
     "EXPLORE, FAIL": "At least one limit is missed, by results that count for no acceptance.",
+    "ACCEPTANCE, UNDECIDED": "At least one limit lies within the interval of what was found: more trials decide it.",
+    "EXPLORE, UNDECIDED": "At least one limit lies within the interval of what was found: more trials decide it.",
     "INVALID": "Nothing is decided: results may not be used, or are missing.",
 }
 
 
 class Limit(Struct, frozen=True):
-    """One limit of one result, in words. outcome: 'holds', 'MISSED', or 'not judged', which `reason` explains."""
+    """One limit of one result, in words. outcome: 'holds', 'MISSED', 'undecided' or 'not judged', which
+    `reason` explains."""
 
     outcome: str
     of: str
@@ -117,7 +120,7 @@ def _meaning(finding: Finding) -> str:
 
 def _limit(finding: Finding) -> Limit:
     return Limit(
-        "not judged" if finding.ok is None else "holds" if finding.ok else MISSED,
+        UNDECIDED if finding.undecided else "not judged" if finding.ok is None else "holds" if finding.ok else MISSED,
         f"{finding.workload} {finding.reader} {finding.scale}",
         JUDGED[finding.metric].title if finding.metric in JUDGED else finding.metric,
         finding.limit,

@@ -2,16 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 
-from dlio_bench.reports.formatting import NOTHING, interval, number, plural
+from dlio_bench.reports.formatting import NOTHING, number, plural, short_interval
 from dlio_bench.reports.judgement import Finding, Judged, Judgement
 from dlio_bench.reports.limits import Settings
 from dlio_bench.reports.types import Metric
-from dlio_bench.units import format_bytes, format_seconds
+from dlio_bench.units import format_bytes, format_percent, format_seconds
 from dlio_bench.wrapping import WIDTH, wrapped
 
 HEAD = 11  # columns, as of the text of a result
 LABEL = 13
-OUTCOME = 8
+OUTCOME = 11
+UNDECIDED = "undecided"
 SIGNS = {"at least": "≥", "at most": "≤"}
 
 
@@ -58,16 +59,24 @@ def _result(judged: Judged, width: int) -> Iterator[str]:
     for reason in judged.reasons:
         yield from wrapped(reason.text, f"    {reason.rule}: ", 6)
     if judged.findings:
-        yield f"  {'':<{OUTCOME}}{'metric':<{width}}  {'limit':<13}{'found':<10}95 % interval"
+        yield f"  {'':<{OUTCOME}}{'metric':<{width}}  {'limit':<13}{'found':<10}{_covering(judged)}"
     for finding in judged.findings:
         found = _shown(finding, finding.found)
-        spoken = f"{_limit(finding):<13}{found:<10}{_interval(finding)}"
+        spoken = (
+            f"{_limit(finding):<13}{found:<10}{short_interval(Metric(finding.median, finding.unit, finding.interval))}"
+        )
         line = f"  {_outcome(finding):<{OUTCOME}}{finding.metric:<{width}}  {spoken}".rstrip()
         yield from wrapped(line.strip(), "  ", 2 + OUTCOME) if len(line) > WIDTH else [line]
 
 
 def _outcome(finding: Finding) -> str:
-    return NOTHING if finding.ok is None else "ok" if finding.ok else "MISSED"
+    return UNDECIDED if finding.undecided else NOTHING if finding.ok is None else "ok" if finding.ok else "MISSED"
+
+
+def _covering(judged: Judged) -> str:
+    """'94 % interval', or the least of several."""
+    known = [finding.coverage for finding in judged.findings if finding.coverage is not None]
+    return f"{format_percent(min(known))} interval" if known else "interval"
 
 
 def _limit(finding: Finding) -> str:
@@ -82,14 +91,6 @@ def _shown(finding: Finding, value: float | None) -> str:
         percent = 100 * (value / finding.bound - 1) if finding.bound else 0.0
         return f"{text} ({percent:+.2g} %) "
     return f"{text} "
-
-
-def _interval(finding: Finding) -> str:
-    """'375 … 379 MB/s': the unit once where both ends have the same."""
-    ends = interval(Metric(finding.median, finding.unit, finding.interval))
-    low, dots, high = ends.partition(" … ")
-    number_, _, unit = low.partition(" ")
-    return f"{number_}{dots}{high}" if unit and high.endswith(f" {unit}") else ends
 
 
 def _name(judged: Judged) -> str:

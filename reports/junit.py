@@ -8,12 +8,14 @@ from dlio_bench.reports.formatting import interval, number
 from dlio_bench.reports.judgement import Finding, Judgement
 from dlio_bench.reports.judgement_text import headline
 from dlio_bench.reports.types import Metric
+from dlio_bench.units import format_percent
 
 SUITE = "dlio-bench"
 
 
 def render(judgement: Judgement, *, acceptance: bool = False) -> str:
-    """The document: a limit missed is a failure, INVALID or no result an error, what no limit is for is skipped.
+    """The document: a limit missed is a failure; INVALID, undecided or no result an error; what no limit is for is
+    skipped.
 
     acceptance: whether a result of another class than ACCEPTANCE is a failure too.
     Attributes as JUnit's schema has them; host, time and duration are those of the results, so that the same files
@@ -66,6 +68,9 @@ def _cases(judgement: Judgement, *, acceptance: bool) -> Iterator[ET.Element]:
         elif judged.verdict == "fail":
             missed = [_line(finding) for finding in judged.findings if finding.ok is False]
             _add(case, "failure", "FAIL", "; ".join(missed), details)
+        elif judged.verdict == "undecided":
+            unsure = [_line(finding) for finding in judged.findings if finding.undecided]
+            _add(case, "error", "UNDECIDED", "; ".join(unsure), details)
         elif judged.verdict == "none":
             ET.SubElement(case, "skipped", message="no limit is for it")
         elif acceptance and judged.class_ != "ACCEPTANCE":
@@ -101,8 +106,9 @@ def _add(case: ET.Element, tag: str, kind: str, message: str, text: str) -> None
 
 def _line(finding: Finding) -> str:
     found = number(Metric(finding.found, finding.unit, None))
+    covering = "" if finding.coverage is None else f"{format_percent(finding.coverage)} "
     between = interval(Metric(finding.median, finding.unit, finding.interval))
-    return f"{finding.metric}: limit {finding.limit}, found {found} ({finding.statistic}), 95 % interval {between}"
+    return f"{finding.metric}: limit {finding.limit}, found {found} ({finding.statistic}), {covering}interval {between}"
 
 
 def _legal(text: str) -> str:

@@ -62,7 +62,7 @@ UNFAVOURABLE: dict[Side, Statistic] = {"at_least": "ci_low", "at_most": "ci_high
 class Limit(Struct, frozen=True, kw_only=True):
     """One limit. bound: in `unit`, a share as 0.1; text: as it was written, '10 %'.
 
-    statistic: what is compared: the median, or an end of its 95 % interval.
+    statistic: what is compared: the median, or an end of its interval.
     """
 
     workload: str

@@ -55,7 +55,7 @@ def listing(label: str, entries: Iterable[str]) -> Iterator[str]:
 def metric(result: Result, name: str, *remarks: str) -> Iterator[str]:
     """A metric's line: value, its interval where it has one, remarks."""
     value = result.metrics[name]
-    sure = "" if value.ci is None else f"95 % CI {interval(value)}"
+    sure = "" if value.ci is None else f"{sentences.coverage(result, name)} CI {interval(value)}"
     beside = ", ".join(remark for remark in (sure, *remarks) if remark)
     yield from entry(METRICS[name].title, f"{number(value):<{VALUE}}{beside}".rstrip(), VALUE)
 

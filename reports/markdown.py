@@ -48,7 +48,7 @@ def _answer(results: Sequence[Result], judgement: Judgement | None) -> Iterator[
             yield f"- {_plain(f'{entry.workload} {entry.reader} {entry.scale}: {reason.rule}: {reason.text}')}"
     yield ""
     yield from _table(
-        ("", "result", "metric", "limit", "found", "95 % interval"),
+        ("", "result", "metric", "limit", "found", "interval"),
         [(limit.outcome, limit.of, limit.metric, limit.limit, limit.found, limit.interval) for limit in shown.limits],
     )
     yield f"\n{_plain(shown.file)}, sha256:{shown.sha256}"

@@ -63,11 +63,10 @@ def _of_model(draft: Draft, steps: Steps, name: str, ranks: Ints) -> ModelFigure
         "au": utilisation(timed, peers) if draft.compute.mode != "none" else None,
         FINAL_LOSS: steps["loss"][rows][:, ranks, -1].mean(axis=1) if "loss" in steps else None,
     }
-    resamples = intervals.resamples(len(rows))
     metrics = {}
     for metric, each in values.items():
-        value = None if each is None else intervals.centre(each, mean=False)
-        ci = None if each is None or resamples is None else intervals.interval(each[resamples], mean=False)
+        value = None if each is None else intervals.centre(each)
+        ci = None if each is None else intervals.interval(each)
         metrics[metric] = Metric(value, UNITS[metric], ci)
     return ModelFigures(name=name, ranks=ranks.tolist(), metrics=metrics)
 

@@ -1,9 +1,10 @@
 """Whether a published effect is in our results: figures of a study's claims, and the verdicts. Pure functions.
 
 A claim compares one figure, `metric` of an arm, or its ratio to that of another arm. Ours is the median over the
-trials, with the bootstrap interval of `reports.intervals`, and with the range of the trials where these are fewer than
-five. The effect is there if the whole interval lies where the claim's `effect` says. The size is that of the
-publication if ours lies between the least and the greatest of the published figures, each widened by `within`.
+trials, with the interval of `reports.intervals`, and with the range of the trials where these are fewer than
+five. The effect is there if the whole interval lies where the claim's `effect` says, and not if none of it does. The
+size is that of the publication if the interval lies between the least and the greatest of the published figures, each
+widened by `within`. An interval that lies on both sides of an end leaves the claim undecided, and so does one trial.
 """
 
 import math
@@ -22,6 +23,7 @@ from dlio_bench.reports.reproduce_types import (
     NOT_SEEN,
     REPRODUCED,
     SEEN,
+    UNDECIDED,
     UNTESTABLE,
     Answer,
     Claim,
@@ -34,7 +36,7 @@ from dlio_bench.reports.reproduce_types import (
     Verdict,
 )
 
-GRAVEST = (NOT_SEEN, SEEN, REPRODUCED)
+GRAVEST = (NOT_SEEN, UNDECIDED, SEEN, REPRODUCED)
 GROWTHS = ("growth", "least growth")
 DIRECTION = "direction"
 Ends = tuple[float, float, float]  # a figure, and the ends of its interval
@@ -114,7 +116,16 @@ def compared(claim: Claim, arms: Mapping[str, Sequence[Row]], lacking: str = "")
         value, low, high = taken(claim, points)
     except NoEvidenceError as error:
         return _with(told, why=str(error))
-    found = _with(told, points=points, value=value, low=low, high=high)
+    verdict, why = _decided(claim, band, (value, low, high), single=_is_single(claim, arms))
+    return _with(told, points=points, value=value, low=low, high=high, verdict=verdict, why=why)
+
+
+def _decided(claim: Claim, band: tuple[float, float], ours: Ends, *, single: bool) -> tuple[Verdict, str]:
+    """The verdict of our figure, and why. single: whether it is of one trial."""
+    value, low, high = ours
+    told = f"Ours is {said(*ours)}"
+    if single:
+        return UNDECIDED, f"{told}, of one trial, which decides nothing (--trials)."
     above = -math.inf if claim.effect.above is None else claim.effect.above
     below = math.inf if claim.effect.below is None else claim.effect.below
     if not (above < low and high < below):
@@ -123,27 +134,26 @@ def compared(claim: Claim, arms: Mapping[str, Sequence[Row]], lacking: str = "")
             for end, text in ((claim.effect.above, f"above {above:g}"), (claim.effect.below, f"below {below:g}"))
             if end is not None
         )
-        return _with(found, verdict=NOT_SEEN, why=f"Ours is {said(value, low, high)}, and the effect is {ends}.")
+        return (NOT_SEEN if high <= above or low >= below else UNDECIDED), f"{told}, and the effect is {ends}."
     if claim.published_as == DIRECTION:
-        return _with(
-            found,
-            verdict=SEEN,
-            why=f"Ours is {said(value, low, high)}. The published figures are of another span, so that the direction "
-            "alone is compared.",
-        )
-    if band[0] <= value <= band[1]:
-        return _with(found, verdict=REPRODUCED, why=f"Ours is {said(value, low, high)}, published {stated(claim)}.")
-    way = "below" if value < band[0] else "above"
-    return _with(
-        found,
-        verdict=SEEN,
-        why=f"Ours is {said(value, low, high)}, {way} what was published: {stated(claim)}{_give_or_take(claim)}.",
-    )
+        return SEEN, f"{told}. The published figures are of another span, so that the direction alone is compared."
+    if band[0] <= low and high <= band[1]:
+        return REPRODUCED, f"{told}, published {stated(claim)}."
+    if low <= band[1] and high >= band[0]:
+        return UNDECIDED, f"{told}: the effect, but both in and out of what was published, {_allowed(claim)}."
+    return SEEN, f"{told}, {'below' if value < band[0] else 'above'} what was published: {_allowed(claim)}."
 
 
-def _give_or_take(claim: Claim) -> str:
-    """How far ours may be from published figures; nothing of a bound, which is not widened."""
-    return f", give or take {100 * claim.within:g} %" if claim.published_as == "value" else ""
+def _is_single(claim: Claim, arms: Mapping[str, Sequence[Row]]) -> bool:
+    """Whether a time of a single trial is among what is compared."""
+    names = [name for name in (claim.metric, claim.per) if name is not None]
+    rows = [row for arm in (claim.arm, claim.over) for row in arms.get(arm or "", ()) if row.chance]
+    return not all(map(is_exact, names)) and any(len(row.figures.get(claim.metric, ())) == 1 for row in rows)
+
+
+def _allowed(claim: Claim) -> str:
+    """The published figures, and how far ours may be from them; a bound is not widened."""
+    return stated(claim) + (f", give or take {100 * claim.within:g} %" if claim.published_as == "value" else "")
 
 
 def _end(value: float) -> float | None:
@@ -262,8 +272,7 @@ def _values(claim: Claim, arm: str, row: Row) -> Floats:
 
 
 def _interval(values: Floats) -> tuple[float, float, float]:
-    drawn = intervals.resamples(len(values))
-    low, high = (values.min(), values.max()) if drawn is None else intervals.interval(values[drawn])
+    low, high = intervals.interval(values) or (values.min(), values.max())
     return float(np.median(values)), float(low), float(high)
 
 
@@ -306,11 +315,12 @@ def number(value: float, digits: int) -> str:
 
 
 def status_of(document: Document) -> int:
-    """The exit status, the gravest (4 > 3 > 5 > 1 > 0) of all: those of commands, 1 for an effect that is not seen, 5
-    for a damaged file.
+    """The exit status, the gravest (4 > 3 > 5 > 1 > 6 > 0) of all: those of commands, 1 for an effect that is not
+    seen, 6 for one that is undecided, 5 for a damaged file.
     """
     statuses = [answer.status for answer in document.studies]
-    statuses += [judge.LIMIT_MISSED for answer in document.studies if answer.outcome == NOT_SEEN]
+    told: dict[Outcome, int] = {NOT_SEEN: judge.LIMIT_MISSED, UNDECIDED: judge.UNDECIDED}
+    statuses += [told.get(answer.outcome, judge.PASS) for answer in document.studies]
     statuses += [judge.CONTENT_FAILED for skipped in document.skipped if skipped.damaged]
     return judge.gravest([judge.PASS, *statuses])
 

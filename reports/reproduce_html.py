@@ -18,6 +18,7 @@ from dlio_bench.reports.reproduce_types import (
     NOT_SEEN,
     REPRODUCED,
     SEEN,
+    UNDECIDED,
     UNTESTABLE,
     Answer,
     Compared,
@@ -25,7 +26,10 @@ from dlio_bench.reports.reproduce_types import (
 )
 
 LEFT, RIGHT, LINE = 3, 94, 34  # of a figure: ends of its axis in percent of its width; pixels of a row
-BADGES = {REPRODUCED: "good", IN_PART: "some", SEEN: "some", NOT_SEEN: "bad", FAILED: "bad", UNTESTABLE: "none"}
+BADGES = {
+    REPRODUCED: "good", IN_PART: "some", SEEN: "some", UNDECIDED: "none", NOT_SEEN: "bad", FAILED: "bad",
+    UNTESTABLE: "none",
+}  # fmt: skip
 
 
 class Mark(NamedTuple):

@@ -45,7 +45,8 @@ FIGURES_OF = {
 
 
 class Row(Struct, frozen=True):
-    """One result. figures: float64 [trials] by name; wrong: why it is no evidence; sized: whether its times count."""
+    """One result. figures: float64 [trials] by name; wrong: why it is no evidence; sized: whether its times count;
+    chance: whether a repetition may give others."""
 
     attributes: Mapping[str, Value]
     figures: Mapping[str, Floats]
@@ -53,6 +54,7 @@ class Row(Struct, frozen=True):
     wrong: str | None = None
     sized: bool = True
     marks: Sequence[str] = ()
+    chance: bool = True
 
 
 def is_known(command: str, metric: str) -> bool:
@@ -154,7 +156,8 @@ def of_simulation(document: Simulation, file: str) -> Iterator[Row]:
                 figures[name] = np.array([float(value)])
         if row.over_bound is not None:
             figures["times_bound"] = np.array([1 + row.over_bound])
-        yield Row(fixed | nodes | document.system.tiers | row.place | {"policy": row.policy}, figures, file, wrong)
+        attributes = fixed | nodes | document.system.tiers | row.place | {"policy": row.policy}
+        yield Row(attributes, figures, file, wrong, chance=False)
 
 
 def of_control_tree(document: ControlTree, file: str) -> Iterator[Row]:
@@ -164,6 +167,7 @@ def of_control_tree(document: ControlTree, file: str) -> Iterator[Row]:
             {"ranks": document.ranks, "radix": tree.radix, "shape": "tree" if tree.radix else "flat"},
             {name: np.array([float(getattr(tree, name))]) for name in MESSAGES},
             file,
+            chance=False,
         )
 
 

@@ -6,18 +6,19 @@ from msgspec import Meta, Struct, field
 
 from dlio_bench.reports.typed import Count
 
-Verdict = Literal["reproduced", "effect seen, size differs", "not seen", "not testable here"]
+Verdict = Literal["reproduced", "effect seen, size differs", "undecided", "not seen", "not testable here"]
 REPRODUCED: Verdict = "reproduced"
 SEEN: Verdict = "effect seen, size differs"
+UNDECIDED: Verdict = "undecided"
 NOT_SEEN: Verdict = "not seen"
 UNTESTABLE: Verdict = "not testable here"
-VERDICTS = (REPRODUCED, SEEN, NOT_SEEN, UNTESTABLE)
+VERDICTS = (REPRODUCED, SEEN, UNDECIDED, NOT_SEEN, UNTESTABLE)
 Outcome = Literal[  # of a study: as of a claim, but also of one that was tested in part, and of a command that failed
-    "reproduced", "reproduced in part", "effect seen, size differs", "not seen", "failed", "not testable here"
+    Verdict, "reproduced in part", "failed"
 ]
 IN_PART: Outcome = "reproduced in part"
 FAILED: Outcome = "failed"
-OUTCOMES: tuple[Outcome, ...] = (REPRODUCED, IN_PART, SEEN, NOT_SEEN, FAILED, UNTESTABLE)
+OUTCOMES: tuple[Outcome, ...] = (REPRODUCED, IN_PART, SEEN, UNDECIDED, NOT_SEEN, FAILED, UNTESTABLE)
 Kind = Literal["generate", "run", "simulate", "couple"]
 SizeName = Literal["smoke", "laptop", "site"]
 Need = Literal["adios2", "fuse", "tensorflow"]
@@ -116,7 +117,7 @@ class Study(_Table, frozen=True, kw_only=True):
 
 
 class Point(Struct, frozen=True, kw_only=True):
-    """Our figure at one place. low, high: its 95 % interval, or the range of the trials where these are too few."""
+    """Our figure at one place. low, high: its interval, or the range of the trials where these are too few."""
 
     at: str
     value: float

@@ -115,12 +115,12 @@ def dashes(results: Sequence[Result]) -> list[str]:
 
 
 def error_bars(values: Sequence[tuple[float | None, tuple[float, float] | None]]) -> Figure:
-    """95 % intervals [low, high] of values as bars, for those that have one."""
+    """Intervals [low, high] of values as bars, for those that have one."""
     known = [(value, ends) if value is not None and ends is not None else None for value, ends in values]
     return {
         "type": "data", "symmetric": False, "color": INK, "thickness": 1.4, "width": 4,
-        "array": [UNKNOWN if pair is None else pair[1][1] - pair[0] for pair in known],
-        "arrayminus": [UNKNOWN if pair is None else pair[0] - pair[1][0] for pair in known],
+        "array": [UNKNOWN if pair is None else max(0.0, pair[1][1] - pair[0]) for pair in known],
+        "arrayminus": [UNKNOWN if pair is None else max(0.0, pair[0] - pair[1][0]) for pair in known],
     }  # fmt: skip
 
 

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from dlio_bench.counters import COUNTERS, SECONDS
+from dlio_bench.reports import intervals
 from dlio_bench.reports.formatting import format_share, format_time, number, plural
 from dlio_bench.reports.intervals import MIN_TRIALS
 from dlio_bench.reports.metrics import SHARES
 from dlio_bench.reports.trials import CheckpointLoad
 from dlio_bench.reports.types import Compute, Draft, Metric, Result
-from dlio_bench.units import format_bytes
+from dlio_bench.units import format_bytes, format_percent
 
 EMULATED_PFS = "EMULATED PFS"  # the mark
 OBJECTS = "s3://"  # begins the place of a dataset in an object store
@@ -91,11 +92,17 @@ def shortness(result: Result) -> str:
 
 def certainty(*results: Result) -> str:
     """How the numbers were made: 'median of 3 trials, no confidence interval'."""
-    sure = {has_interval(result) for result in results}
-    known = "95 % confidence interval" if all(sure) else "no confidence interval"
-    if len(sure) > 1:
-        known = f"95 % confidence interval where there are {MIN_TRIALS} or more"
-    return f"median of {trials(results)}, {known}"
+    sure = [result for result in results if has_interval(result)]
+    if not sure:
+        return f"median of {trials(results)}, no confidence interval"
+    known = " to ".join(dict.fromkeys(f(map(coverage, sure)) for f in (min, max)))
+    where = "" if len(sure) == len(results) else f" where there are {MIN_TRIALS} or more"
+    return f"median of {trials(results)}, {known} confidence interval{where}"
+
+
+def coverage(result: Result, name: str = "elapsed_seconds") -> str:
+    """How much the interval of a metric covers: '94 %'."""
+    return format_percent(intervals.coverage(len(result.measured), mean=name in SHARES))
 
 
 def has_interval(result: Result) -> bool:

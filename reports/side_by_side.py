@@ -14,7 +14,7 @@ from dlio_bench.reports.tables import labels
 from dlio_bench.reports.types import Result
 from dlio_bench.wrapping import WIDTH, wrapped
 
-READER, MARK = "reader", "mark"
+READER, CERTAIN, MARK = "reader", "95 %", "mark"
 INVALID = "INVALID"
 WIDEST_MARK = 13  # VIRTUAL NODES
 MORE = "+"  # marks that have no letter
@@ -44,7 +44,10 @@ def table(results: Sequence[Result], most: int) -> Iterator[str]:
     yield from legend
     hidden = len(rows) - len(shown)
     more = f"{plural(hidden, 'more row')}: --verbose; " if hidden else ""
-    yield from clipped(wrapped(more + sentences.certainty(*results), "  "), 1)
+    said = sentences.certainty(*results)
+    if CERTAIN in heads:
+        said = f"{said.partition(',')[0]}, {CERTAIN} bootstrap interval"
+    yield from clipped(wrapped(more + said, "  "), 1)
 
 
 def lines_beside(results: Sequence[Result]) -> int:
@@ -76,7 +79,7 @@ def _rows(results: Sequence[Result], told: Mapping[int, str]) -> list[tuple[Resu
                 "nodes": str(nodes),
                 "elapsed": number(result.metrics["elapsed_seconds"]),
                 "× first": "" if row is None else format_times(row.ratio)[0],
-                "95 %": "" if row is None or row.interval is None else "-".join(format_times(*row.interval)),
+                CERTAIN: "" if row is None or row.interval is None else "-".join(format_times(*row.interval)),
                 "stall": number(result.metrics["stall_share"]),
                 "file system": number(result.metrics["bytes_requested"]),
                 MARK: told[id(result)],

@@ -33,8 +33,8 @@ def metrics(draft: Draft, steps: Steps) -> dict[str, Metric]:
     """Every metric of the table, by name.
 
     The value is the median over the measured trials; for the `share_*` it is the mean, because medians of parts
-    need not sum to one. `ci` is the 95 % percentile-bootstrap interval [low, high] of that same statistic, or None
-    with fewer than 5 trials. Value and ci are None where the metric has no meaning (`au` without compute).
+    need not sum to one. `ci` is the interval [low, high] of that same statistic (`intervals`), or None with fewer
+    than 5 trials. Value and ci are None where the metric has no meaning (`au` without compute).
 
     `harness_share` is what the harness itself adds to the loop: checks of what was delivered, barriers beyond the last
     arrival, and what is in no phase.
@@ -44,13 +44,12 @@ def metrics(draft: Draft, steps: Steps) -> dict[str, Metric]:
     training leave them out: epochs, steps, `samples_per_second`, stall and AU. Formulas: docs/reference/metrics.md.
     """
     table = per_trial(draft, steps)
-    resamples = intervals.resamples(len(measured(draft)))
     by_name: dict[str, Metric] = {}
     for name, quantity in METRICS.items():
         values = table[name]
         mean = name in SHARES
         value = None if values is None else intervals.centre(values, mean=mean)
-        ci = None if values is None or resamples is None else intervals.interval(values[resamples], mean=mean)
+        ci = None if values is None else intervals.interval(values, mean=mean)
         by_name[name] = Metric(value, quantity.unit, ci)
     return by_name
 
@@ -140,6 +139,7 @@ def per_trial(draft: Draft, steps: Steps) -> dict[str, Floats | None]:
         "own_stall_share": own_stall.mean(axis=1),
         "own_stall_share_worst_rank": own_stall.max(axis=1),
         "au": utilisation(timed, meeting) if computes else None,
+        "mlperf_au": _mean_of_epochs(timed, meeting) if computes else None,
         **_steady(timed, meeting, computes=computes),
         "no_io_seconds": no_io,
         "over_bound": elapsed / no_io if computes and (no_io > 0).all() else None,
@@ -160,6 +160,14 @@ def per_trial(draft: Draft, steps: Steps) -> dict[str, Floats | None]:
     barriers = (steps["barrier"][rows] / loop).mean(axis=1) if known else None
     values["harness_share"] = None if barriers is None else barriers + values["share_check"] + values["share_other"]
     return values
+
+
+def _mean_of_epochs(steps: Steps, meeting: Meetings) -> Floats | None:
+    """AU of each epoch, their mean: argonne-lcf/dlio_benchmark @e1919d7, utils/statscounter.py:169-178,245-256."""
+    epochs = [np.flatnonzero(steps["epoch"] == epoch) for epoch in np.unique(steps["epoch"])]
+    each = [utilisation(part(steps, slice(None), of), meeting[of]) for of in epochs]
+    known = [au for au in each if au is not None]
+    return np.mean(known, axis=0) if len(known) == len(each) else None
 
 
 def _steady(steps: Steps, meeting: Meetings, *, computes: bool) -> dict[str, Floats | None]:

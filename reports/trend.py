@@ -24,7 +24,7 @@ LEAST_LENGTH = 2  # runs of a level, as in asv: a single slow run is no change
 
 
 class Point(Struct, frozen=True):
-    """A metric in one run: its median with the 95 % interval; None where it has none."""
+    """A metric in one run: its median with the interval; None where it has none."""
 
     created: str
     value: float
@@ -188,7 +188,10 @@ def _history(group: Sequence[Measured], names: Sequence[str], *, label_unequal: 
 
 def _metric_trend(name: str, created: Sequence[str], values: Sequence[Floats]) -> MetricTrend:
     is_mean, is_share = name in SHARES, METRICS[name].unit == SHARE
-    points = [Point(when, *_with_interval(trials, mean=is_mean)) for when, trials in zip(created, values, strict=True)]
+    points = [
+        Point(when, intervals.centre(trials, mean=is_mean), intervals.interval(trials, mean=is_mean))
+        for when, trials in zip(created, values, strict=True)
+    ]
     medians = [point.value for point in points]
     starts = change_points(medians, in_points=is_share)
     bounds = [0, *starts, len(medians)]
@@ -204,11 +207,6 @@ def _moved(before: float, after: float, *, in_points: bool) -> float | None:
     if in_points:
         return after - before
     return after / before - 1 if before else None
-
-
-def _with_interval(values: Floats, *, mean: bool) -> tuple[float, tuple[float, float] | None]:
-    rows = intervals.resamples(len(values))
-    return intervals.centre(values, mean=mean), None if rows is None else intervals.interval(values[rows], mean=mean)
 
 
 def _last(name: str, values: Sequence[Floats]) -> MetricChange:

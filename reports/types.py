@@ -15,7 +15,7 @@ from dlio_bench.reports.typed import Amount, Count, Some
 
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
-SCHEMA = "dlio-bench/result/4"
+SCHEMA = "dlio-bench/result/5"
 Sync = Literal["step", "epoch", "none"]
 CacheMode = Literal["cold-epochs", "first-epoch-cold", "warm", "as-is"]
 IoMode = Literal["buffered", "direct"]
@@ -218,7 +218,8 @@ class Check(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Metric(Struct, frozen=True, forbid_unknown_fields=True):
-    """Median (of `share_*` the mean) over the measured trials; ci: its 95 % interval, None with fewer than 5 trials."""
+    """Median (of `share_*` the mean) over the measured trials; ci: its interval (`intervals`), None with fewer than 5
+    trials."""
 
     value: float | None
     unit: str
@@ -268,7 +269,7 @@ class Draft(Struct, frozen=True, kw_only=True):
     it was given or decided, which `run --from` takes.
     """
 
-    schema: Literal["dlio-bench/result/4"] = "dlio-bench/result/4"
+    schema: Literal["dlio-bench/result/5"] = "dlio-bench/result/5"
     kind: Literal["run"] = "run"
     created: str
     command: list[str]
@@ -304,7 +305,7 @@ class Result(Draft, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A draft with its conclusions. models: of each, where there are several. digest: of everything else, see
     `result.digest`."""
 
-    schema: Literal["dlio-bench/result/4"]
+    schema: Literal["dlio-bench/result/5"]
     kind: Literal["run"]
     class_: Class = field(name="class")
     verdict: Literal["pass", "fail", "none"]

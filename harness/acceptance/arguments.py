@@ -18,6 +18,7 @@ examples:
 exit status:
   0  every limit holds   1  a limit was missed, --require 2  usage
   3  INVALID             4  not measured, interrupted    5  damaged data
+  6  undecided: too few trials, or a limit lies within an interval
 """
 SHIPPED = ("one-machine", "slurm", "mlperf-storage")
 

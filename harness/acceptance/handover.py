@@ -63,7 +63,7 @@ def readme(campaign: Campaign, judgement: Judgement, beginnings: Sequence[str]) 
         "result.json (all numbers) and steps.npz (the time of every step)",
         STORAGE + "/": "what the storage gives to any reader, if the plan asked for it",
         PAGE: "all results as a page for a browser; it needs no network",
-        JUDGEMENT: "every limit with what was found, its 95 % interval, and the verdict",
+        JUDGEMENT: "every limit with what was found, its interval, and the verdict",
         JUNIT: "the same for a CI system",
         LIMITS: "the limits",
         PLAN: "the plan",

@@ -1,17 +1,70 @@
-"""Figures of trainings: histories, the ROC curve, a classifier's outputs. In plotly's terms: go.Figure(figure)."""
+"""Figures of trainings: histories, the ROC curve, a classifier's outputs. In plotly's terms; `Drawn(figure)`
+shows one."""
 
+import base64
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dlio_bench.reports import static
 from dlio_bench.reports.drawing import plain
 
 Figure = dict[str, Any]
 Numbers = npt.NDArray[Any]
+SHOWN_WIDTH = 560  # px, of an image in a notebook
 BINS = 25  # of the histogram
 COLOURS = ("#1f5a99", "#c2571a", "#3c8d5a", "#8a4fa3", "#b03a48", "#7a7a2c", "#2c7a7a", "#5b5b5b")
+
+
+class Drawn:
+    """A figure as a cell's last value: plotly draws it in Jupyter, an image shows it on GitHub, in HTML and in PDF.
+
+    There is no HTML, which nbconvert and GitHub would take before the image, and show without its script as nothing.
+    """
+
+    def __init__(self, figure: Figure) -> None:
+        self.figure = figure
+
+    def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        from plotly.graph_objects import Figure as Plotly
+
+        shown = Plotly(self.figure).to_plotly_json()
+        return {"application/vnd.plotly.v1+json": as_json(shown), **picture(self.figure)}, {
+            "image/png": {"width": SHOWN_WIDTH}
+        }
+
+
+def as_json(figure: Any) -> Any:
+    """A figure of plotly's as plain JSON."""
+    from plotly.utils import PlotlyJSONEncoder
+
+    return json.loads(json.dumps(figure, cls=PlotlyJSONEncoder))
+
+
+def picture(figure: Figure) -> dict[str, str]:
+    """A figure as an image, by its type; EnvironmentFailure without matplotlib."""
+    return {"image/png": base64.b64encode(static.image(figure, "png")).decode()}
+
+
+class Beside:
+    """Widgets in a notebook, and in its file an image of their figure for what runs no widgets."""
+
+    def __init__(self, box: Any, figure: Any) -> None:
+        """Show them. figure: the FigureWidget among them."""
+        from IPython.display import display
+
+        self._box, self._figure = box, figure
+        self._handle = display(*self._bundle(), raw=True, display_id=True)
+
+    def update(self) -> None:
+        """Take the image again, as the figure is now."""
+        self._handle.update(self._bundle()[0], raw=True)
+
+    def _bundle(self) -> list[dict[str, Any]]:
+        return [self._box._repr_mimebundle_() | picture(as_json(self._figure.to_dict()))]
 
 
 def roc_points(labels: Numbers, scores: Numbers) -> tuple[Numbers, Numbers]:

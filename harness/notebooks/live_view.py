@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench.harness.live.status import ENDED, FAILED, SOURCES, read_status
+from dlio_bench.harness.notebooks.figures import Beside
 from dlio_bench.wrapping import printable
 
 PAUSE = 1.0  # seconds between two looks: as often as a run writes
@@ -73,6 +74,7 @@ class LiveView:
         self.records: list[dict[str, Any]] = []
         self._stop, self._lock = threading.Event(), threading.Lock()
         self.error: Exception | None = None
+        self._shown: Beside | None = None
         self._offset = 0
         self._says = ipywidgets.Label(sentence(None))
         self._bar = ipywidgets.FloatProgress(min=0, max=1, layout={"width": "100%"})
@@ -108,6 +110,8 @@ class LiveView:
         self._stop.set()
         self._thread.join()
         self.look()
+        if self._shown is not None:
+            self._shown.update()
 
     def _show(self) -> None:
         latest = self.records[-1]
@@ -140,6 +144,4 @@ class LiveView:
 
     def _ipython_display_(self) -> None:
         """Show the widgets where a cell ends with the view."""
-        from IPython.display import display
-
-        display(self.box)
+        self._shown = Beside(self.box, self._figure)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dlio_bench.errors import BenchError
-from dlio_bench.harness.notebooks.figures import COLOURS
+from dlio_bench.harness.notebooks.figures import COLOURS, Beside
 from dlio_bench.harness.notebooks.ranges import TRIALS, distributions
 from dlio_bench.harness.notebooks.search import FAILED, LOST, Search, Trial, rows
 from dlio_bench.wrapping import printable
@@ -95,6 +95,7 @@ class SearchView:
         )
         self._stop = threading.Event()
         self.error: Exception | None = None
+        self._shown: Beside | None = None
         self.look()
         self._thread = threading.Thread(target=self._follow, name="search-view", daemon=True)
         self._thread.start()
@@ -117,6 +118,8 @@ class SearchView:
         self._stop.set()
         self._thread.join()
         self.look()
+        if self._shown is not None:
+            self._shown.update()
 
     def _do(self, what: Any) -> None:
         try:
@@ -135,6 +138,4 @@ class SearchView:
 
     def _ipython_display_(self) -> None:
         """Show the widgets where a cell ends with the view."""
-        from IPython.display import display
-
-        display(self.box)
+        self._shown = Beside(self.box, self._figure)

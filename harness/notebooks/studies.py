@@ -1,11 +1,13 @@
 """A study of readers in a notebook: results as tables, by the export to pandas, and figures of them."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlio_bench.harness.notebooks.figures import Figure, layout
 from dlio_bench.reports.drawing import plain
+from dlio_bench.reports.result_drawing import error_bars
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,20 +29,15 @@ def metric(metrics: "pd.DataFrame", name: str) -> "pd.DataFrame":
 
 
 def bars(metrics: "pd.DataFrame", name: str, title: str) -> Figure:
-    """A bar for each reader and node count, with its 95 % interval where the result has one."""
+    """A bar for each reader and node count, with its interval where the result has one."""
     rows = metric(metrics, name)
     unit = plain(str(rows["unit"].iloc[0])) if len(rows) else ""
-    above, below = rows["ci_high"] - rows["value"], rows["value"] - rows["ci_low"]
+    ends = [None if math.isnan(low) else (low, high) for low, high in zip(rows["ci_low"], rows["ci_high"], strict=True)]
     bar = {
         "type": "bar",
         "x": [f"{plain(reader)}, {nodes} nodes" for reader, nodes in zip(rows["reader"], rows["nodes"], strict=True)],
         "y": rows["value"].tolist(),
-        "error_y": {
-            "type": "data",
-            "symmetric": False,
-            "array": above.fillna(0).tolist(),
-            "arrayminus": below.fillna(0).tolist(),
-        },
+        "error_y": error_bars([*zip(rows["value"].tolist(), ends, strict=True)]) | {"color": "#33373d"},
     }
     return {"data": [bar], "layout": layout(f"{title} ({unit})", "", _marks(rows["marks"].tolist()))}
 

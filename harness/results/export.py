@@ -16,8 +16,15 @@ from dlio_bench.refusals import one_of
 if TYPE_CHECKING:
     from dlio_bench.reports.checkpoint_types import Document
 
-FORMATS = ("csv", "pandas", "pytest-benchmark", "junit", "openmetrics", "prometheus")
-SUFFIXES = {"pandas": "json", "pytest-benchmark": "json", "junit": "xml", "openmetrics": "txt", "prometheus": "prom"}
+FORMATS = ("csv", "pandas", "latex", "pytest-benchmark", "junit", "openmetrics", "prometheus")
+SUFFIXES = {
+    "pandas": "json",
+    "latex": "tex",
+    "pytest-benchmark": "json",
+    "junit": "xml",
+    "openmetrics": "txt",
+    "prometheus": "prom",
+}
 TABLES = ("trials", "metrics", "steps")
 EXAMPLES = """\
 examples:
@@ -43,9 +50,9 @@ def add_export(commands: Commands) -> None:
         choices=FORMATS,
         metavar="FORMAT",
         help="csv: a table for spreadsheets. pandas: a table that pandas.read_json(FILE, orient='table') reads with "
-        "its types. pytest-benchmark: JSON for `pytest-benchmark compare`. junit: XML of the checks, a suite for each "
-        "result. openmetrics: OpenMetrics 1.0. prometheus: the older text format, which node_exporter's textfile "
-        "collector reads",
+        "its types. latex: a table for a paper. pytest-benchmark: JSON for `pytest-benchmark compare`. junit: XML of "
+        "the checks, a suite for each result. openmetrics: OpenMetrics 1.0. prometheus: the older text format, which "
+        "node_exporter's textfile collector reads",
     )
     parser.add_argument(
         "--table",
@@ -70,7 +77,7 @@ def run_export(options: argparse.Namespace) -> int:
         raise UsageError("--json tells what --out wrote, and the export itself goes to the standard output. Add --out.")
 
     from dlio_bench.reports.collection import has_runs, load_all, of_checkpoints
-    from dlio_bench.reports.export import frames, junit, openmetrics, pytest_benchmark
+    from dlio_bench.reports.export import frames, junit, latex, openmetrics, pytest_benchmark
 
     table = options.table or TABLES[0]
     if written := [] if any(map(has_runs, options.results)) else [*of_checkpoints(options.results).values()]:
@@ -80,6 +87,7 @@ def run_export(options: argparse.Namespace) -> int:
     render = {
         "csv": partial(frames.as_csv, pairs, table),
         "pandas": partial(frames.as_json_table, pairs, table),
+        "latex": partial(latex.render, results),
         "pytest-benchmark": partial(pytest_benchmark.render, results),
         "junit": partial(junit.render, results),
         "openmetrics": partial(openmetrics.render, results),
@@ -97,6 +105,10 @@ def _of_checkpoints(written: "Sequence[Document]", to: str, table: str) -> str:
         if table not in tables:
             raise UsageError(f"--table {table}: checkpoints have no steps. Use --table {one_of([*tables])}.")
         return {"csv": frames.csv, "pandas": frames.json_table}[to](tables[table](written))
+    if to == "latex":
+        raise UsageError(
+            "--to latex is for results of runs, and these are of checkpoints. Use --to csv --table metrics."
+        )
     render = {
         "pytest-benchmark": checkpoints.pytest_benchmark,
         "junit": checkpoints.junit,

@@ -15,6 +15,7 @@ examples:
 exit status:
   0  every limit holds   1  a limit was missed, or --require    2  usage
   3  INVALID             4  a file not readable   5  damaged data
+  6  undecided: too few trials, or a limit lies within an interval
 """
 
 
@@ -22,7 +23,7 @@ def add_judge(commands: Commands) -> None:
     """`judge`."""
     parser = commands.add_parser(
         "judge",
-        help="judge results against limits: PASS, FAIL or INVALID",
+        help="judge results against limits: PASS, FAIL, UNDECIDED or INVALID",
         description="Judge the results of earlier runs against a file of limits. The same files give the same answer "
         "on every machine.",
         epilog=EXAMPLES,

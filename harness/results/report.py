@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 NAME = "report.html"
 TITLE_END = b"dlio-bench</title>"  # of every page that this program writes
+FORMATS = ("svg", "pdf", "png")  # as reports.static has them
 HEAD = 100_000  # bytes within which a page has its title
 
 
@@ -31,7 +32,8 @@ def add_report(commands: Commands) -> None:
         "says why they are not compared.",
         epilog="examples:\n"
         "  dlio-bench report dlio-results/cdb-20260102-030405\n"
-        "  dlio-bench report old-machine new-machine --out both.html\n",
+        "  dlio-bench report old-machine new-machine --out both.html\n"
+        "  dlio-bench report dlio-results/cdb-20260102-030405 --figures paper --format pdf\n",
     )
     add_results(parser)
     parser.add_argument(
@@ -48,6 +50,14 @@ def add_report(commands: Commands) -> None:
         help="judge the results against the limits in this TOML file, and show it (default: the judgement that the "
         "folder of the RESULT holds); the exit status does not tell (dlio-bench judge)",
     )
+    parser.add_argument(
+        "--figures",
+        type=Path,
+        metavar="DIR",
+        help="write the figures of the page into this folder instead, a file each, one column of a paper wide, and "
+        "figures.tex with their captions; needs the extra 'figures'",
+    )
+    parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help=f"of --figures (default: {FORMATS[0]})")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -57,6 +67,8 @@ def run_report(options: argparse.Namespace) -> int:
     from dlio_bench.reports.collection import has_runs, load_all, of_checkpoints
     from dlio_bench.reports.formatting import plural
 
+    if options.figures is not None:
+        return _figures(options)
     path = options.out or _default(options.results)
     refuse_other_files(path)
     campaign = acceptance.of_folder(options.results[0]) if len(options.results) == 1 else None
@@ -82,6 +94,19 @@ def run_report(options: argparse.Namespace) -> int:
         count = len(pairs)
     size = path.stat().st_size
     print(json.dumps({"report": str(path), "results": count, "bytes": size}) if options.json else f"report   {path}")
+    return 0
+
+
+def _figures(options: argparse.Namespace) -> int:
+    """Write the figures instead of the page."""
+    from dlio_bench.reports import paper
+    from dlio_bench.reports.collection import load_all
+
+    if options.out is not None or options.limits is not None:
+        raise UsageError("--figures writes files into a folder and no page: leave out --out and --limits.")
+    files = paper.write(load_all(options.results), options.figures, options.format)
+    told = {"figures": str(options.figures), "files": files}
+    print(json.dumps(told) if options.json else f"figures  {options.figures}: {', '.join(files)}")
     return 0
 
 

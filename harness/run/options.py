@@ -13,6 +13,7 @@ EXIT_STATUSES = """\
 exit status:
   0  pass           2  usage             4  launch or environment failure, interrupted
   1  limit missed   3  INVALID result    5  data verification failed
+  6  undecided: too few trials, or a limit lies within an interval
 """
 
 MAIN_EXAMPLE = """\

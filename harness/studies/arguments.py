@@ -19,6 +19,7 @@ examples:
 exit status:
   0  no effect is missing      1  an effect is not seen      2  usage
   3  an INVALID result         4  a command failed           5  damaged data
+  6  undecided: an interval lies on both sides, or of one trial
 """
 
 
@@ -28,8 +29,8 @@ def add_reproduce(commands: Commands) -> None:
         "reproduce",
         help="reproduce published figures: run studies, and say which effects are there",
         description="Carry out studies of published figures, and compare. Each gets a verdict: reproduced, or in part; "
-        "effect seen, size differs; not seen; failed; not testable here. The same command goes on where it was stopped "
-        "and measures nothing again.",
+        "effect seen, size differs; undecided; not seen; failed; not testable here. The same command goes on where it "
+        "was stopped and measures nothing again.",
         epilog=EXAMPLES,
     )
     parser.add_argument(

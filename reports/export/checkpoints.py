@@ -12,6 +12,7 @@ from dlio_bench.reports.checkpoint_metrics import CHECKPOINT_METRICS, per_trial
 from dlio_bench.reports.checkpoint_types import Document
 from dlio_bench.reports.export.openmetrics import PREFIX, UNITS, as_prometheus, sample
 from dlio_bench.reports.export.pytest_benchmark import stats
+from dlio_bench.reports.intervals import coverage
 from dlio_bench.wrapping import printable
 
 Documents = Sequence[Document]
@@ -42,7 +43,7 @@ def trials(documents: Documents) -> pd.DataFrame:
 
 
 def metrics(documents: Documents) -> pd.DataFrame:
-    """A row for each result and metric: value, and the ends of its 95 % interval; what is not known is NaN."""
+    """A row for each result and metric: value, interval and how much that covers; what is not known is NaN."""
     rows = [
         _head(document)
         | {
@@ -52,11 +53,12 @@ def metrics(documents: Documents) -> pd.DataFrame:
             "value": metric.value,
             "ci_low": None if metric.ci is None else metric.ci[0],
             "ci_high": None if metric.ci is None else metric.ci[1],
+            "coverage": None if metric.ci is None else coverage(len(document.trials)),
         }
         for document in documents
         for name, metric in document.metrics.items()
     ]
-    return pd.DataFrame(rows).astype(dict.fromkeys(("value", "ci_low", "ci_high"), "float64"))
+    return pd.DataFrame(rows).astype(dict.fromkeys(("value", "ci_low", "ci_high", "coverage"), "float64"))
 
 
 def pytest_benchmark(documents: Documents) -> str:

@@ -7,8 +7,9 @@ import numpy as np
 import pandas as pd
 
 from dlio_bench.reports import tables
+from dlio_bench.reports.export.measures import covers, measures, statistic
 from dlio_bench.reports.meetings import Steps
-from dlio_bench.reports.metrics import PHASES, SHARES
+from dlio_bench.reports.metrics import PHASES
 from dlio_bench.reports.types import Result
 from dlio_bench.wrapping import cell, printable
 
@@ -22,7 +23,7 @@ def trials(pairs: Pairs) -> pd.DataFrame:
 
 
 def metrics(pairs: Pairs) -> pd.DataFrame:
-    """A row for each result and metric: value, and the ends of its 95 % interval; what is not known is NaN."""
+    """A row for each result and metric: value, interval and how much that covers; what is not known is NaN."""
     results = [result for result, _ in pairs]
     rows = [
         {
@@ -37,16 +38,17 @@ def metrics(pairs: Pairs) -> pd.DataFrame:
             "digest": result.digest,
             "metric": name,
             "unit": metric.unit,
-            "statistic": "mean" if name in SHARES else "median",
+            "statistic": statistic(name),
             "trials": len(result.measured),
             "value": metric.value,
             "ci_low": None if metric.ci is None else metric.ci[0],
             "ci_high": None if metric.ci is None else metric.ci[1],
+            "coverage": None if metric.ci is None else covers(name, len(result.measured)),
         }
-        for label, result in zip(tables.labels(results), results, strict=True)
-        for name, metric in result.metrics.items()
+        for label, result, known in zip(tables.labels(results), results, measures(results), strict=True)
+        for name, metric in known.items()
     ]
-    return pd.DataFrame(rows).astype(dict.fromkeys(("value", "ci_low", "ci_high"), "float64"))
+    return pd.DataFrame(rows).astype(dict.fromkeys(("value", "ci_low", "ci_high", "coverage"), "float64"))
 
 
 def steps(pairs: Pairs) -> pd.DataFrame:

@@ -1,11 +1,12 @@
 """Checks of results as JUnit XML: a suite for each result, a case for each check."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from xml.etree import ElementTree
 
 from dlio_bench.reports import tables
 from dlio_bench.reports.export.checks import checks, failures
-from dlio_bench.reports.types import Check, Result
+from dlio_bench.reports.export.measures import OVER_FIRST, measures
+from dlio_bench.reports.types import Check, Metric, Result
 from dlio_bench.wrapping import printable
 
 
@@ -14,7 +15,8 @@ def render(results: Sequence[Result]) -> str:
 
     A suite's time is that of all its trials; a check takes none.
     """
-    suites = [_suite(number, *named) for number, named in enumerate(zip(tables.labels(results), results, strict=True))]
+    named = zip(tables.labels(results), results, measures(results), strict=True)
+    suites = [_suite(number, *one) for number, one in enumerate(named)]
     root = ElementTree.Element(
         "testsuites",
         tests=str(sum(len(checks(result)) for result in results)),
@@ -26,7 +28,7 @@ def render(results: Sequence[Result]) -> str:
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=False) + "\n"
 
 
-def _suite(number: int, label: str, result: Result) -> ElementTree.Element:
+def _suite(number: int, label: str, result: Result, known: Mapping[str, Metric]) -> ElementTree.Element:
     name = printable(f"{result.workload.name}: {label}")
     suite = ElementTree.Element(
         "testsuite",
@@ -48,10 +50,10 @@ def _suite(number: int, label: str, result: Result) -> ElementTree.Element:
         "digest": result.digest,
     }
     facts |= {
-        f"{metric} [{entry.unit}]": f"{entry.value:.15g}"
-        for metric, entry in result.metrics.items()
-        if entry.value is not None
+        f"{metric} [{entry.unit}]": f"{entry.value:.15g}" for metric, entry in known.items() if entry.value is not None
     }
+    if (ends := known[OVER_FIRST.name].ci) is not None:
+        facts |= {f"{OVER_FIRST.name} ci": f"{ends[0]:.15g} {ends[1]:.15g}"}
     properties = ElementTree.SubElement(suite, "properties")
     for fact, value in facts.items():
         ElementTree.SubElement(properties, "property", name=fact, value=printable(value))

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dlio_bench.errors import UsageError
 from dlio_bench.reports.export.checks import failures
-from dlio_bench.reports.metrics import METRICS, SHARES
+from dlio_bench.reports.export.measures import MEASURES, measures, statistic
 from dlio_bench.reports.types import Metric, Result
 from dlio_bench.wrapping import printable
 
@@ -40,8 +40,9 @@ def render(results: Sequence[Result]) -> str:
             )
     named = list(zip(labels, results, strict=True))
     lines = [*_info(named), *_failed_checks(named)]
-    for name in METRICS:
-        lines += _family(name, [(label, result.metrics[name]) for label, result in named])
+    known = measures(results)
+    for name in MEASURES:
+        lines += _family(name, [(label, metrics[name]) for label, metrics in zip(labels, known, strict=True)])
     return "\n".join((*lines, "# EOF")) + "\n"
 
 
@@ -68,7 +69,7 @@ def as_prometheus(text: str) -> str:
 
 def family(name: str) -> str:
     """The family of a metric: its name with its unit as suffix. stall_share -> dlio_bench_stall_ratio."""
-    unit = UNITS[METRICS[name].unit]
+    unit = UNITS[MEASURES[name].unit]
     base = name.removesuffix("_share").removesuffix(f"_{unit}").removeprefix("bytes_")
     return f"{PREFIX}_{base}" if base == unit else f"{PREFIX}_{base}_{unit}"
 
@@ -108,14 +109,14 @@ def _family(metric: str, values: Sequence[tuple[dict[str, str], Metric]]) -> Ite
         return
     name = family(metric)
     yield f"# TYPE {name} gauge"
-    yield f"# UNIT {name} {UNITS[METRICS[metric].unit]}"
-    yield f"# HELP {name} {_escaped(METRICS[metric].meaning)}"
+    yield f"# UNIT {name} {UNITS[MEASURES[metric].unit]}"
+    yield f"# HELP {name} {_escaped(MEASURES[metric].meaning)}"
     for labels, value in known:
         assert value.value is not None
-        yield sample(name, labels | {"statistic": "mean" if metric in SHARES else "median"}, value.value)
+        yield sample(name, labels | {"statistic": statistic(metric)}, value.value)
         if value.ci is not None:
-            for statistic, bound in zip(("ci_low", "ci_high"), value.ci, strict=True):
-                yield sample(name, labels | {"statistic": statistic}, bound)
+            for end, bound in zip(("ci_low", "ci_high"), value.ci, strict=True):
+                yield sample(name, labels | {"statistic": end}, bound)
 
 
 def _labels(result: Result) -> dict[str, str]:

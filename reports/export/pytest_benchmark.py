@@ -6,10 +6,11 @@ storage/file.py and table.py). The statistics are those of its stats.py, version
 
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dlio_bench.reports.types import Result
+from dlio_bench.reports.export.measures import measures
+from dlio_bench.reports.types import Metric, Result
 from dlio_bench.wrapping import printable
 
 
@@ -19,14 +20,14 @@ def render(results: Sequence[Result]) -> str:
     document = {
         "machine_info": _machine(first),
         "commit_info": {"id": first.environment.code_digest, "dirty": False, "project": "dlio-bench"},
-        "benchmarks": [_benchmark(result) for result in results],
+        "benchmarks": [_benchmark(*each) for each in zip(results, measures(results), strict=True)],
         "datetime": max(result.created for result in results),
         "version": "5.0.0",  # of the format
     }
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 
-def _benchmark(result: Result) -> dict[str, Any]:
+def _benchmark(result: Result, known: Mapping[str, Metric]) -> dict[str, Any]:
     group, scale = result.workload.name, f"{result.plan.nodes}x{result.plan.ranks_per_node}"
     reader = result.policy.alias or result.policy.name
     name = printable(f"{group}[{reader}-{scale}]")
@@ -45,7 +46,8 @@ def _benchmark(result: Result) -> dict[str, Any]:
             "verdict": result.verdict,
             "marks": result.marks,
             "digest": result.digest,
-            "metrics": {name: metric.value for name, metric in result.metrics.items()},
+            "metrics": {name: metric.value for name, metric in known.items()},
+            "intervals": {name: metric.ci for name, metric in known.items() if metric.ci is not None},
         },
         "options": {"warmup": any(trial.warmup for trial in result.trials)},
         "stats": stats([trial.elapsed_seconds for trial in result.measured]),

@@ -175,8 +175,11 @@ FAULTS = [
         "reports/statistics.py",
         ("job_stall(timed, meeting) / training", "job_stall(timed, meeting) / elapsed", "stall is of training's time",
          "unit/test_reports_statistics.py"),
-        ("[2.5, 97.5]", "[5, 95]", "the interval is of 95 %", "unit/test_reports_statistics.py"),
         ("own_stall.max(axis=1)", "own_stall.mean(axis=1)", "the worst rank", "unit/test_reports_statistics.py"),
+    ),
+    *_faults(
+        "reports/intervals.py",
+        (">= LEVEL]", ">= 0.9]", "the interval covers 95 %", "unit/test_reports_statistics.py"),
     ),
     *_faults(
         "reports/bound.py",

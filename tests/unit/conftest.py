@@ -35,7 +35,7 @@ def draft_of_reader(reader: str, nodes: int, trials: int) -> dict[str, Any]:
         "mount": {"point": "/", "type": "ext4", "source": "/dev/vda", "options": ["rw"]},
     }
     return {
-        "schema": "dlio-bench/result/4", "kind": "run", "created": "2026-11-21T01:40:00+00:00",
+        "schema": "dlio-bench/result/5", "kind": "run", "created": "2026-11-21T01:40:00+00:00",
         "command": ["dlio-bench", "run", "cdb", "--nodes", str(nodes), "--reader", reader], "version": "0.1.0",
         "workload": {"name": "cdb", "title": "Climate Data Benchmark"},
         "dataset": {"digest": "sha256:5d0c", "folder": "/data/cdb", "variant": "cori", "fill": "random", "seed": 1,

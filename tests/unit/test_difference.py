@@ -56,7 +56,7 @@ def test_the_change_is_worked_out_by_hand() -> None:
     points = change(before / 10, after / 10, in_points=True)
     assert points.change == pytest.approx(0.3)
     assert points.interval == pytest.approx((0.1, 0.5))
-    assert change(before, np.array([1.0, 1, 1, 1, 10]), mean=True).after == 2.8
+    assert change(before, np.array([1.0, 1, 1, 1, 10]), mean=True, in_points=True).after == 2.8
 
 
 def test_the_rank_test_is_left_out_where_it_cannot_reach_its_level() -> None:

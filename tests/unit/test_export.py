@@ -89,7 +89,7 @@ def test_pandas_reads_the_tables_with_their_types(saved: Any, exported: Any, tmp
     assert tables["trials"]["warmup"].tolist() == [True] * 2 + [False] * 10
     assert tables["trials"]["bytes_requested"].sum() == sum(trial.bytes_requested for trial in result.trials)
     metrics = tables["metrics"].set_index("metric")
-    assert list(metrics.index) == list(METRICS)
+    assert list(metrics.index) == [*METRICS, "elapsed_over_first"]
     for name, metric in result.metrics.items():
         ends = (float("nan"),) * 2 if metric.ci is None else metric.ci
         value = float("nan") if metric.value is None else metric.value
@@ -203,6 +203,7 @@ def test_openmetrics_has_the_metrics_of_each_result(saved: Any, exported: Any) -
     }
     assert found["dlio_bench_share_stall_ratio"]["naive", "mean"] == naive.value("share_stall")
     known = {name for name, metric in naive.metrics.items() if metric.value is not None}
+    known.add("elapsed_over_first")
     assert {openmetrics.family(name) for name in known} == found.keys() - {"dlio_bench_run", "dlio_bench_failed_checks"}
     # what the parser lets pass
     assert text.endswith("# EOF\n")

@@ -259,7 +259,7 @@ def test_every_figure_says_its_numbers_in_words(made: Complete) -> None:
     words = {name: str(plot["aria-label"]) for name, plot in plots.items()}
     assert all(plot["role"] == "img" for plot in plots.values())
     slow = pairs[3][0].metrics["elapsed_seconds"]
-    assert f"naive, 4 nodes: {formatting.number(slow)} a trial, 95 % {formatting.interval(slow)}" in words["times"]
+    assert f"naive, 4 nodes: {formatting.number(slow)} a trial, 94 % {formatting.interval(slow)}" in words["times"]
     assert "4 nodes, delivery (on demand → ahead): 0.7" in words["credits"]
     assert "naive, 4 nodes, epoch 1: useful 1.13 GB" in words["bytes"]
     assert re.search(r"stall of 4 ranks in 16 steps .* rank 3 in step 0\. Rank 3 waits longest", words["map3"])

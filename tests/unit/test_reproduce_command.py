@@ -27,7 +27,7 @@ def test_the_smoke_run_of_all_studies(tmp_path: Path, capsys: Any, monkeypatch: 
     status = main(["reproduce", "--size", "smoke", "--out", str(out), "--json"])
     document = json.loads(capsys.readouterr().out)
     answers = {answer["study"]: answer for answer in document["studies"]}
-    assert status in (0, 1, 3)  # no command failed; times of a busy machine may hide an effect
+    assert status in (0, 1, 3, 6)  # no command failed; times of a busy machine may hide an effect
     assert list(answers) == list(files.shipped())
     assert answers[SIMULATED]["verdict"] == "reproduced in part (1 of 4 claims tested)"
     assert answers["access-frequency"]["claims"][0]["value"] == pytest.approx(323, rel=0.1)

@@ -24,6 +24,7 @@ from dlio_bench.reports.reproduce_types import (
     NOT_SEEN,
     REPRODUCED,
     SEEN,
+    UNDECIDED,
     UNTESTABLE,
     Answer,
     Claim,
@@ -132,14 +133,23 @@ def test_a_verdict_needs_the_whole_interval_beyond_the_effect() -> None:
     good = reproduce.compared(claim(), {"slow": slow, "quick": quick})
     assert (good.verdict, good.value, good.low, good.high) == (REPRODUCED, 2.1, 2.0, 2.2)
     wide = reproduce.compared(claim(), {"slow": [times(1.0, 2.2, 2.1)], "quick": quick})
-    assert wide.verdict == NOT_SEEN
+    assert wide.verdict == UNDECIDED
+    unsure = reproduce.evaluate("a", files.parse(STUDY, "a.toml"), {"slow": [times(1.0, 2.2)], "quick": quick})
+    assert (unsure.outcome, reproduce.status_of(document(unsure))) == (UNDECIDED, 6)
+    assert "UNDECIDED  a: t" in reproduce_text.render(document(unsure))
     assert "Ours is 2.1 (1 to 2.2), and the effect is above 1.1." in wide.why
+    edge = reproduce.compared(claim(), {"slow": [times(1.4, 2.2)], "quick": quick})
+    assert edge.verdict == UNDECIDED
+    assert "both in and out of what was published, 2 to 3, give or take 25 %" in edge.why
+    single = reproduce.compared(claim(), {"slow": [times(2.1)], "quick": quick})
+    assert (single.verdict, "one trial, which decides nothing" in single.why) == (UNDECIDED, True)
+    exact = reproduce.compared(claim(), {"slow": [times(2.1, chance=False)], "quick": [times(1.0, chance=False)]})
+    assert exact.verdict == REPRODUCED
     small = reproduce.compared(claim(), {"slow": [times(1.4, 1.4)], "quick": quick})
     assert small.verdict == SEEN
     assert "below what was published: 2 to 3" in small.why
-    five = reproduce.compared(claim(), {"slow": [times(1.0, 2.0, 2.0, 2.0, 2.0)], "quick": [times(*[1.0] * 5)]})
-    assert five.low is not None
-    assert five.low > 0.99  # an interval, and not the range
+    nine = reproduce.compared(claim(over=None), {"slow": [times(1.0, *[2.0] * 7, 9.0)]})
+    assert (nine.low, nine.high) == (2.0, 2.0)  # an interval, and not the range
 
 
 def test_points_are_those_that_both_arms_have_and_growth_is_the_last_over_the_first() -> None:
@@ -181,14 +191,14 @@ def test_what_is_no_evidence_is_not_compared() -> None:
 
 def test_a_study_says_how_many_of_its_claims_were_tested() -> None:
     study = files.parse(STUDY, "a.toml")
-    arms = {"slow": [times(2.0)], "quick": [times(1.0)]}
+    arms = {"slow": [times(2.0, 2.0)], "quick": [times(1.0, 1.0)]}
     untested = replaced(study, claim=(study.claim[0], claim(metric="read_seconds", over=None)))
     partly = reproduce.evaluate("a", untested, arms)
     assert (partly.outcome, partly.verdict) == (IN_PART, "reproduced in part (1 of 2 claims tested)")
     assert "REPRODUCED IN PART (1 of 2 claims tested)  a: t" in reproduce_text.render(document(partly))
     assert "reproduced in part (1 of 2 claims tested)</span>" in reproduce_html.html(document(partly))
     assert reproduce_text.summary(document(partly)) == "reproduced in part: 1"
-    missed = reproduce.evaluate("a", untested, arms | {"slow": [times(1.0)]})
+    missed = reproduce.evaluate("a", untested, arms | {"slow": [times(1.0, 1.0)]})
     assert missed.verdict == "not seen (1 of 2 claims tested)"
     assert reproduce.status_of(document(missed)) == 1
     whole = reproduce.evaluate("a", study, arms)
@@ -212,9 +222,9 @@ def test_a_failed_command_is_no_missing_means_and_the_gravest_status_is_that_of_
 
 def test_where_published_figures_are_of_another_span_the_direction_alone_is_compared() -> None:
     wanted = claim(published_as="direction")
-    same = reproduce.compared(wanted, {"slow": [times(2.5)], "quick": [times(1.0)]})
+    same = reproduce.compared(wanted, {"slow": [times(2.5, 2.5)], "quick": [times(1.0, 1.0)]})
     assert (same.verdict, same.band) == (SEEN, None)
-    assert reproduce.compared(wanted, {"slow": [times(1.0)], "quick": [times(1.0)]}).verdict == NOT_SEEN
+    assert reproduce.compared(wanted, {"slow": [times(1.0, 1.0)], "quick": [times(1.0, 1.0)]}).verdict == NOT_SEEN
     assert STUDIES["cdb-reads"].claim[0].published_as == "direction"
 
 
@@ -338,7 +348,7 @@ def test_figures_are_told_with_all_digits_before_the_point() -> None:
 
 def test_pages_take_no_orders_from_a_file() -> None:
     study = files.parse(STUDY | {"title": "\x1b[31m<script>x</script>", "shows": "a\x07b"}, "a.toml")
-    answer = reproduce.evaluate("a", study, {"slow": [times(2.0)], "quick": [times(1.0)]})
+    answer = reproduce.evaluate("a", study, {"slow": [times(2.0, 2.0)], "quick": [times(1.0, 1.0)]})
     text, page = reproduce_text.render(document(answer)), reproduce_html.html(document(answer))
     assert "\x1b" not in text + page
     assert "<script" not in page

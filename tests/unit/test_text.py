@@ -142,7 +142,7 @@ def test_results_of_several_workloads_are_told_apart(pool: Pool) -> None:
     assert shown.startswith("EXPLORE    cdb + hepcnnb · naive, prefetch · 1, 2 nodes · 2 to 5 trials\n")
     table = shown.split("\n\n")[1].splitlines()
     assert [line.split()[0] for line in table[1:7]] == ["cdb:", "naive", "prefetch", "hepcnnb:", "naive", "prefetch"]
-    assert table[7] == "  median of 2 to 5 trials, 95 % confidence interval where there are 5 or more"
+    assert table[7] == "  median of 2 to 5 trials, 95 % bootstrap interval"
     assert "  with cdb at 1 node prefetch takes 0.63 × the time of naive" in shown
     assert "hepcnnb naive, 2 nodes" in text.render(mixed, verbose=True)
 
