@@ -4,7 +4,7 @@ Sources: `plot_scaling_hep_data_results.py` and `plot_scaling_climate_data_resul
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from msgspec import Struct
@@ -93,6 +93,17 @@ def merged_latency(spans: Iterable[Span], *components: str) -> dict[int, float]:
     return {epoch: length(merged(intervals)) for epoch, intervals in sorted(by_epoch.items())}
 
 
+def counted_twice(spans: Iterable[Span], *parts: Sequence[str]) -> float:
+    """Seconds that `merged_latency` of several parts adds up more than once: where parts or epochs overlap.
+
+    The rest of the sum is what elapsed while any rank was in any part. parts: the components of each.
+    """
+    known = list(spans)
+    summed = sum(sum(merged_latency(known, *components).values()) for components in parts)
+    union = merged(_intervals(known, {component for components in parts for component in components}))
+    return max(0.0, round(summed - length(union), 9))  # nanoseconds: less is noise of the sums
+
+
 def cdb_bandwidth(reads: int, merged_seconds: float) -> float | None:
     """Bytes a second by the study's formula: an image for each call, over the merged seconds of all epochs."""
     return reads * CDB_IMAGE_BYTES / merged_seconds if reads and merged_seconds else None
@@ -106,13 +117,13 @@ class Overlap(Struct, frozen=True):
     both: float
 
 
-def overlap(spans: Sequence[Span], first: str, second: str) -> Overlap:
-    """What is so beside the study's figures: each rank's unions, on its own clock, and what they share."""
+def overlap(spans: Sequence[Span], first: Collection[str], second: str) -> Overlap:
+    """Seconds of any of some components and of another: each rank's unions, on its own clock, and what they share."""
     ranks = sorted({span.rank for span in spans})
     rows = []
     for rank in ranks:
         of_rank = [span for span in spans if span.rank == rank]
-        left, right = (merged(_intervals(of_rank, component)) for component in (first, second))
+        left, right = (merged(_intervals(of_rank, components)) for components in (first, [second]))
         rows.append((length(left), length(right), length(shared(left, right))))
     return Overlap(*(sum(row[at] for row in rows) / max(1, len(rows)) for at in range(3)))
 
@@ -148,5 +159,5 @@ def _alone(spans: Sequence[Span]) -> Iterable[tuple[str, float]]:
             yield under_way[-1].component, end - start
 
 
-def _intervals(spans: Iterable[Span], component: str) -> list[Interval]:
-    return [(span.start, span.end) for span in spans if span.component == component]
+def _intervals(spans: Iterable[Span], components: Collection[str]) -> list[Interval]:
+    return [(span.start, span.end) for span in spans if span.component in components]

@@ -8,10 +8,11 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
+from dlio_bench.components import COMPONENTS
 from dlio_bench.reports import accounting
 from dlio_bench.reports.accounting import ITERATION, READ_FILE, READ_IMAGE
 from dlio_bench.reports.interval_lists import Interval, length, merged
-from dlio_bench.reports.span_pattern import UNPLACED
+from dlio_bench.reports.span_pattern import NODE_READS, UNPLACED
 from dlio_bench.reports.spans import Span
 
 NEXT_BATCH = "Call to Next Batch"
@@ -22,14 +23,20 @@ TITLES = {
     WAITING: "Waiting: seconds of the steps that a trainer waited for data, mean of ranks",
 }
 READING = {"hepcnnb": READ_FILE, "cdb": READ_IMAGE}  # as the study calls it
+# What reads the dataset's files, and not a copy or a tier of the node, where the study has no name for it.
+READ_COMPONENTS = {part.name for part in COMPONENTS if part.kind == "read"} - set(NODE_READS)
 ALIKE = 64  # bytes by which a sample of the published size may differ: the study counts 32 of an image's statistics
 
 
 class Account(Struct, frozen=True):
-    """Seconds of parts by epoch (from 0), the part of I/O first. how: ADDITIVE, MERGED or WAITING."""
+    """Seconds of parts by epoch (from 0), the part of I/O first. how: ADDITIVE, MERGED or WAITING.
+
+    counted_twice: seconds of all parts and epochs that are in more than one of them.
+    """
 
     how: str
     epochs: Mapping[int, Mapping[str, float]]
+    counted_twice: float = 0.0
 
     @property
     def totals(self) -> dict[str, float]:
@@ -57,17 +64,16 @@ def io_share(parts: Mapping[str, float]) -> float | None:
     return next(iter(parts.values())) / total if total > 0 else None
 
 
-def reading(workload: str, spans: Sequence[Span], read_components: Collection[str]) -> list[str]:
-    """The components in which these spans read the dataset's files: the study's of this workload, else those of a list.
+def reading(workload: str, names: Collection[str]) -> list[str]:
+    """Those of the components of a trial that read the dataset's files: the study's of this workload, else ours.
 
     Empty where no reader's spans were recorded, and where TensorFlow reads by itself: its batches come after reading,
     decoding and waiting, of which nobody knows the parts.
     """
-    names = {span.component for span in spans}
-    if names & set(UNPLACED):
+    if not set(UNPLACED).isdisjoint(names):
         return []
-    published = READING.get(workload)
-    return [published] if published in names else sorted(names & set(read_components))
+    published = READING.get(workload, "")
+    return [published] if published in names else sorted(READ_COMPONENTS.intersection(names))
 
 
 def accounts(spans: Sequence[Span], nodes: int, readers: Sequence[str]) -> list[Account]:
@@ -83,7 +89,7 @@ def accounts(spans: Sequence[Span], nodes: int, readers: Sequence[str]) -> list[
         read, training = accounting.merged_latency(spans, *readers), accounting.merged_latency(spans, ITERATION)
         epochs = sorted({*read, *training})
         both = {epoch: {"read": read.get(epoch, 0.0), "training": training.get(epoch, 0.0)} for epoch in epochs}
-        return [Account(MERGED, both)]
+        return [Account(MERGED, both, accounting.counted_twice(spans, readers, [ITERATION]))]
     return []
 
 

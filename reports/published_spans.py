@@ -1,12 +1,13 @@
-"""What TimeLogger would have recorded of a run: the spans that the NERSC study has a name for."""
+"""A run as TimeLogger's records: the spans that the NERSC study has a name for, and the reads of our readers."""
 
 from collections.abc import Iterator
 
 import numpy as np
 from msgspec.structs import replace
 
-from dlio_bench.components import BY_NAME
+from dlio_bench.components import BY_NAME, COMPONENTS
 from dlio_bench.reports.accounting import ITERATION
+from dlio_bench.reports.io_accounts import READING
 from dlio_bench.reports.spans import Span
 from dlio_bench.reports.timeline import TRAINER, Timeline, spans
 from dlio_bench.reports.trainer_spans import VALIDATION
@@ -15,10 +16,15 @@ MAIN = "<_MainThread(MainThread)>"  # as Python writes the thread that a program
 
 
 def published(timeline: Timeline, trial: int) -> Timeline:
-    """The spans of a trial whose components have a published name. trial: its number."""
+    """The spans of a trial whose components have a published name. trial: its number.
+
+    Where none of these is the study's for reading, the reads of our readers are in, by our names.
+    """
     of_trial = with_passes(timeline.part(timeline.trial == trial))
-    known = np.array([component.published for component in of_trial.components], dtype=bool)
-    return of_trial.part(known[of_trial.component])
+    chosen = {component.name for component in COMPONENTS if component.published}
+    if not of_trial.of(*READING.values()).any():
+        chosen |= {component.name for component in COMPONENTS if component.kind == "read"}
+    return of_trial.part(of_trial.of(*chosen))
 
 
 def with_passes(timeline: Timeline) -> Timeline:

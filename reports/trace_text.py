@@ -17,6 +17,7 @@ from dlio_bench.reports.accounting import (
 )
 from dlio_bench.reports.formatting import format_share, format_time, plural
 from dlio_bench.reports.interval_lists import length, merged
+from dlio_bench.reports.io_accounts import reading
 from dlio_bench.reports.spans import Span
 from dlio_bench.reports.timelogger import MOST_NAMED, RESOLUTION, Log
 from dlio_bench.reports.typed import to_json
@@ -51,6 +52,7 @@ class Account(Struct, frozen=True):
     hep_bandwidth: float | None
     cdb_read: dict[int, float] | None
     cdb_training: dict[int, float] | None
+    cdb_counted_twice: float  # seconds of both, all epochs
     cdb_bandwidth: float | None
     overlap: Overlap | None
     problems: Sequence[str]
@@ -64,13 +66,13 @@ def account(log: Log, nodes: int | None) -> Account:
     names = {span.component for span in spans}
     hep = accounting.additive(spans, count) if accounting.READ_FILE in names else None
     reads = sum(span.component == accounting.READ_FILE and span.epoch < accounting.HEP_EPOCHS for span in spans)
+    readers = reading("cdb", names - {accounting.READ_FILE})
     read = training = None
-    if accounting.READ_IMAGE in names:
-        read = accounting.merged_latency(spans, accounting.READ_IMAGE)
-        training = accounting.merged_latency(spans, accounting.ITERATION)
+    if readers:
+        read, training = accounting.merged_latency(spans, *readers), accounting.merged_latency(spans, ITERATION)
     images = sum(span.component == accounting.READ_IMAGE for span in spans)
-    reader = accounting.READ_IMAGE if accounting.READ_IMAGE in names else accounting.READ_FILE
-    known = reader in names and accounting.ITERATION in names
+    overlapping = readers or [accounting.READ_FILE]
+    known = not names.isdisjoint(overlapping) and ITERATION in names
     return Account(
         ranks=len(ranks),
         nodes=count,
@@ -83,8 +85,9 @@ def account(log: Log, nodes: int | None) -> Account:
         hep_bandwidth=None if hep is None else accounting.hep_bandwidth(reads, accounting.summed(hep.values()).read),
         cdb_read=read,
         cdb_training=training,
+        cdb_counted_twice=accounting.counted_twice(spans, readers, [ITERATION]),
         cdb_bandwidth=None if read is None else accounting.cdb_bandwidth(images, sum(read.values())),
-        overlap=accounting.overlap(spans, reader, accounting.ITERATION) if known else None,
+        overlap=accounting.overlap(spans, overlapping, ITERATION) if known else None,
         problems=log.problems,
     )
 
@@ -175,7 +178,8 @@ def _cdb(shown: Account, read: dict[int, float], training: dict[int, float]) -> 
         else f"; {format_bytes(shown.cdb_bandwidth)}/s by the study's formula, which charges each call with "
         f"{CDB_IMAGE_BYTES:,} bytes, an image of the published size, whatever it reads"
     )
-    yield from wrapped(f"reading and training overlap, so the share is no part of the run{bandwidth}", "  ")
+    twice = f" ({format_time(shown.cdb_counted_twice)} are counted twice)" if shown.cdb_counted_twice > 0 else ""
+    yield from wrapped(f"reading and training overlap{twice}, so the share is no part of the run{bandwidth}", "  ")
 
 
 def _last_epoch(spans: Sequence[Span]) -> int:

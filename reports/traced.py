@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from dlio_bench.components import COMPONENTS
 from dlio_bench.reports import accounting
 from dlio_bench.reports.accounting import ITERATION, Overlap
 from dlio_bench.reports.component_table import Row as ComponentRow
@@ -33,7 +31,6 @@ from dlio_bench.reports.io_accounts import (
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.published_spans import with_passes
 from dlio_bench.reports.span_pattern import UNPLACED
-from dlio_bench.reports.spans import Span
 from dlio_bench.reports.timeline import Timeline
 from dlio_bench.reports.timeline import spans as timeline_spans
 from dlio_bench.reports.trainer_spans import Row, breakdown
@@ -42,8 +39,6 @@ from dlio_bench.reports.typed import to_json
 from dlio_bench.reports.types import Result
 
 TINY = "TINY"
-# What reads the dataset's files, and not a copy or a tier of the node, where the study has no name for it.
-READ_COMPONENTS = {part.name for part in COMPONENTS if part.kind == "read"} - {"copy read", "tier read"}
 COMPUTE = "compute"
 
 
@@ -116,9 +111,9 @@ def case(label: str, result: Result, steps: Steps, trial: int, timeline: Timelin
     of_steps = list(trainer_spans(steps, trial, with_passes=False))
     number = result.trials[trial].trial
     known = of_steps if timeline is None else list(timeline_spans(with_passes(timeline), number))
-    readers = reading(result.workload.name, known, READ_COMPONENTS)
-    of_trial, plan = result.trials[trial], result.plan
     names = {span.component for span in known}
+    readers = reading(result.workload.name, names)
+    of_trial, plan = result.trials[trial], result.plan
     compute = COMPUTE if COMPUTE in names else ITERATION
     return Case(
         label=label,
@@ -134,19 +129,12 @@ def case(label: str, result: Result, steps: Steps, trial: int, timeline: Timelin
         bandwidth=bandwidth(
             known, plan.nodes, readers, of_trial.bytes_requested, of_trial.read_seconds, _sizes(result)
         ),
-        overlap=_overlap(known, readers, compute) if readers else None,
+        overlap=accounting.overlap(known, readers, compute) if readers else None,
         compute=compute,
         critical=None if (why := why_none(plan)) else critical_path(steps, trial),
         no_critical=why,
         problems=() if timeline is None else timeline.problems,
     )
-
-
-def _overlap(spans: Sequence[Span], readers: Sequence[str], compute: str) -> Overlap:
-    """Of all components that read, taken as one, and compute."""
-    first = readers[0]
-    shown = [replace(span, component=first) if span.component in readers else span for span in spans]
-    return accounting.overlap(shown, first, compute)
 
 
 def _sizes(result: Result) -> Sizes:
@@ -206,5 +194,5 @@ def _account(account: Account, scaling: Scaling, at: int) -> dict[str, Any]:
     epochs = {epoch: dict(parts) for epoch, parts in account.epochs.items()}
     return {
         "epochs": epochs, "totals": account.totals, "shares": account.shares, "share": account.share,
-        "times_ideal": ideal,
+        "counted_twice": account.counted_twice, "times_ideal": ideal,
     }  # fmt: skip

@@ -7,11 +7,11 @@ from dlio_bench.reports.io_accounts import ADDITIVE, MERGED, WAITING
 from dlio_bench.reports.marks import TENSORFLOW_TRACE
 from dlio_bench.reports.traced import Case, Scaling
 
-# (what comes before the shares, what each is a share of, what comes behind)
+# (what comes before the shares, what each is a share of)
 _SENTENCES = {
-    WAITING: ("trainers waited for data", " of their steps", ""),
-    ADDITIVE: ("by HEPCNNB's accounting reading took", " of a node's time", ""),
-    MERGED: ("by CDB's accounting reading took", "", " (of merged seconds of reading and of training, which overlap)"),
+    WAITING: ("trainers waited for data", " of their steps"),
+    ADDITIVE: ("by HEPCNNB's accounting reading took", " of a node's time"),
+    MERGED: ("by CDB's accounting reading took", " of merged seconds of reading and of training"),
 }
 
 
@@ -19,12 +19,16 @@ def answers(scaling: Scaling) -> list[str]:
     """The answer, a sentence for each accounting: what waiting for data and reading took, on the fewest nodes first."""
     cases = scaling.cases
     told = []
-    for how, (before, of, behind) in _SENTENCES.items():
-        shares = [(case, account.share) for case in cases if (account := case.account(how))]
+    for how, (before, of) in _SENTENCES.items():
+        accounts = [(case, account) for case in cases if (account := case.account(how))]
+        shares = [(case, account.share) for case, account in accounts]
         known = [(format_share(share), name_of(case, cases)) for case, share in shares if share is not None]
         said = [f"{share}{'' if at else of} on {name}" for at, (share, name) in enumerate(known)]
         if said:
-            told.append(f"{before} {', '.join(said)}{behind}")
+            twice = max(account.counted_twice / (sum(account.totals.values()) or 1.0) for _, account in accounts)
+            most = "up to " if len(accounts) > 1 else ""
+            behind = f"; {most}{format_share(twice)} of these seconds are counted twice, as both overlap"
+            told.append(f"{before} {', '.join(said)}{behind if twice > 0 else ''}")
     return told
 
 

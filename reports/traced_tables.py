@@ -25,6 +25,7 @@ from dlio_bench.reports.traced_answers import name_of
 from dlio_bench.units import format_bytes
 
 ALIKE = 0.02  # of a loop
+TWICE = "counted twice"
 MOST_EPOCHS = 5  # columns: those of the study; later ones are in the JSON
 
 
@@ -81,6 +82,7 @@ def _by_nodes(scaling: Scaling) -> Iterator[Table]:
             yield from study_tables.totals_alone(scaling.workload, how)
             continue
         parts = list(dict.fromkeys(name for _, account in rows for name in account.totals))
+        parts += [TWICE] * (how == MERGED)
         nodes = [case.nodes for case, _ in rows]
         ideal = times_ideal_seconds([account.totals[parts[0]] for _, account in rows], nodes)
         published = study_tables.totals(scaling.workload, how, parts)
@@ -93,7 +95,7 @@ def _by_nodes(scaling: Scaling) -> Iterator[Table]:
                 (
                     name_of(case, scaling.cases),
                     [
-                        *(seconds_text(account.totals.get(part)) for part in parts),
+                        *(seconds_text((account.totals | {TWICE: account.counted_twice}).get(part)) for part in parts),
                         share_text(account.share),
                         *([times_text(times) if scaling.same_work else NOTHING] if with_ideal else []),
                     ],
@@ -113,8 +115,9 @@ def _by_nodes(scaling: Scaling) -> Iterator[Table]:
 _IDEAL = "× ideal: 1.00× is a time of I/O that halves on twice the nodes of the first row; more is worse."
 _CAUTIONS = {
     MERGED: (
-        "One rank that reads counts as much as a thousand at once, epochs may overlap, and so do reading and "
-        "training: the share is no part of the run. Clocks of hosts are not corrected.",
+        "One rank that reads counts as much as a thousand at once. Counted twice: seconds in which reading and "
+        "training, or two epochs, overlap; a step that waits for data counts as training. So the share is no part of "
+        "the run. Clocks of hosts are not corrected.",
     ),
 }
 

@@ -37,7 +37,7 @@ def add_options(group: "argparse._ArgumentGroup") -> None:
         "--timelogger",
         type=Path,
         metavar="FILE",
-        help="write what TimeLogger would have recorded of one result",
+        help="write the spans of one result as TimeLogger would have: steps, waits, reads",
     )
 
 

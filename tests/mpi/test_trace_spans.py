@@ -218,6 +218,8 @@ def the_study_s_tables_come_from_the_spans(
         merged = document["accounts"]["merged"]
         assert sum(entry["read"] for entry in merged["epochs"].values()) == pytest.approx(rates["merged_seconds"])
         assert merged["totals"]["training"] <= (iterations.end - iterations.start).sum() * (1 + 1e-9)
+        elapsed = sum(merged["totals"].values()) - merged["counted_twice"]
+        assert elapsed <= part.end.max() - part.start.min() + 1e-9
         stalls = steps["stall"][trial].sum(axis=1).mean()
         assert document["accounts"]["waiting"]["totals"]["waiting"] == pytest.approx(stalls)
         assert sum(document["critical_path"]["last"]) == result.plan.steps

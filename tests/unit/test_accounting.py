@@ -99,7 +99,7 @@ def test_overlap_is_of_each_rank() -> None:
     spans = [
         span(READ_IMAGE, 0, 4), span(ITERATION, 3, 5), span(READ_IMAGE, 0, 2, rank=1), span(ITERATION, 2, 3, rank=1)
     ]  # fmt: skip
-    both = overlap(spans, READ_IMAGE, ITERATION)
+    both = overlap(spans, [READ_IMAGE], ITERATION)
     assert (both.first, both.second, both.both) == (3.0, 1.5, 0.5)
 
 

@@ -35,11 +35,12 @@ CDB = [
 
 
 def test_reading_is_what_the_study_calls_it_else_what_reads() -> None:
-    assert reading("hepcnnb", HEP, {"pread"}) == [READ_FILE]
-    assert reading("cdb", [*CDB, span("pread", 0, 1)], {"pread"}) == [READ_IMAGE]
-    assert reading("cdb", [span("pread", 0, 1), span("check", 1, 2)], {"pread", "records"}) == ["pread"]
-    assert reading("imagenet", HEP, {READ_FILE}) == [READ_FILE]
-    assert reading("cdb", [span(ITERATION, 0, 1)], {"pread"}) == []
+    assert reading("hepcnnb", {ITERATION, READ_FILE, "pread"}) == [READ_FILE]
+    assert reading("cdb", {READ_IMAGE, "pread"}) == [READ_IMAGE]
+    assert reading("cdb", {"pread", "library read", "tier read", "check"}) == ["library read", "pread"]
+    assert reading("imagenet", {READ_FILE}) == [READ_FILE]
+    assert reading("cdb", {ITERATION}) == []
+    assert reading("cdb", {"pread", "records"}) == []
 
 
 def test_the_additive_account_by_epoch() -> None:
@@ -58,6 +59,7 @@ def test_the_merged_account_by_epoch() -> None:
     assert account.how == MERGED
     assert account.epochs == {0: {"read": 7, "training": 12}, 1: {"read": 1, "training": 0}}
     assert account.share == pytest.approx(8 / 20)
+    assert account.counted_twice == 20 - 13  # 13 s elapsed
     assert accounts(CDB, 2, []) == []
 
 

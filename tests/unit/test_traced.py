@@ -152,6 +152,22 @@ def test_recorded_spans_give_the_study_s_accounting_with_published_rows_beside(m
     assert row(told, "bandwidth", 0)["calls"] == "4"
 
 
+def test_readers_that_read_ahead_do_not_take_more_than_elapsed(made: Complete) -> None:
+    """Nine seconds of steps, of which six are read behind: 15 s of CDB's accounting."""
+    spans = [(rank, "Training Iteration", 0, 0.0, 9.0) for rank in range(4)] + [(0, "pread", 0, 1.0, 7.0)]
+    of = scaling(*cases(made, 4, timeline=timeline(spans)))
+    assert answers(of)[1] == (
+        "by CDB's accounting reading took 40 % of merged seconds of reading and of training on 4 nodes; 40 % of these "
+        "seconds are counted twice, as both overlap"
+    )
+    [(_, told)] = tables([of])
+    assert row(told, "nodes-merged", 0) == {
+        "read": "6", "training": "9", "counted twice": "6", "I/O share": "40 %", "× ideal": "1.00×"
+    }  # fmt: skip
+    [table] = [table for table in told if table.name == "nodes-merged"]
+    assert table.published[0][1] == ["1243.21", "13002.72", "-", "8.73 %", "1.00×"]
+
+
 def test_what_tensorflow_reads_by_itself_is_no_reading(made: Complete) -> None:
     """Its batches come after reading, decoding and waiting: of these nobody knows the parts."""
     spans = [(0, "Training Iteration", 0, 0.0, 9.0), (0, "records", 0, 0.0, 4.0), (0, "pread", ~0, 9.0, 9.5)]
