@@ -37,8 +37,7 @@ from dlio_bench.harness.run.arguments import EXIT_STATUSES, MAIN_EXAMPLE
 from dlio_bench.harness.simulator import arguments as simulator
 from dlio_bench.harness.storage_bench import arguments as ceiling
 from dlio_bench.harness.studies import arguments as studies
-from dlio_bench.harness.tracing.arguments import add_trace
-from dlio_bench.harness.tracing.command import run_trace
+from dlio_bench.harness.tracing.arguments import add_trace, run_trace
 from dlio_bench.units import format_seconds
 from dlio_bench.wrapping import printable
 

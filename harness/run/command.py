@@ -38,10 +38,11 @@ from dlio_bench.harness.run.told.building import Setting
 from dlio_bench.harness.run.told.dry import describe
 from dlio_bench.harness.run.told.foresight import expected_seconds, least_seconds
 from dlio_bench.harness.storage.direct import DIRECT, alignment_of
-from dlio_bench.reports import html, judge, judgement_text, repetition, result, storage, text, timeline
+from dlio_bench.reports import html, judge, judgement_text, repetition, result, storage, text
 from dlio_bench.reports.judgement import Judgement
 from dlio_bench.reports.limits import Limits
 from dlio_bench.reports.meetings import Steps
+from dlio_bench.reports.traces import timeline
 from dlio_bench.reports.typed import to_json
 from dlio_bench.reports.types import Draft, Result
 

@@ -15,14 +15,14 @@ from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.process import python_command
 
 if TYPE_CHECKING:
-    from dlio_bench.reports.darshan import Log
+    from dlio_bench.reports.traces.darshan import Log
 
 
 def load(path: Path) -> "Log":
     """What is taken from a log. UsageError, EnvironmentFailure where pydarshan is missing, DataError."""
     import msgspec
 
-    from dlio_bench.reports.darshan import Log
+    from dlio_bench.reports.traces.darshan import Log
 
     if importlib.util.find_spec("darshan") is None:
         raise EnvironmentFailure(
@@ -61,7 +61,7 @@ def _log(path: str) -> dict[str, Any]:
     """What `Log` has, by pydarshan."""
     import darshan
 
-    from dlio_bench.reports.darshan import NAMES
+    from dlio_bench.reports.traces.darshan import NAMES
 
     report = darshan.DarshanReport(path, read_all=False)
     modules = [name for name in NAMES if name in report.modules]

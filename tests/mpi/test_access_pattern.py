@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from dlio_bench.harness.cli import main
-from dlio_bench.reports import span_pattern, timeline
-from dlio_bench.reports.access_pattern import BIN_ENDS, BINS
-from dlio_bench.reports.timeline import Timeline
+from dlio_bench.reports.traces import span_pattern, timeline
+from dlio_bench.reports.traces.access_pattern import BIN_ENDS, BINS
+from dlio_bench.reports.traces.timeline import Timeline
 from tests.datasets import made
 from tests.needs import require
 from tests.processes import DLIO

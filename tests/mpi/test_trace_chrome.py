@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from dlio_bench.harness.cli import main
-from dlio_bench.reports import timeline
 from dlio_bench.reports.collection import load_all
-from dlio_bench.reports.timelogger import parse
+from dlio_bench.reports.traces import timeline
+from dlio_bench.reports.traces.timelogger import parse
 from tests.browser import Browser
 from tests.needs import require
 from tests.processes import dlio

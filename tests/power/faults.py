@@ -348,7 +348,7 @@ FAULTS = [
          "unit/test_larc.py::test_larc_is_adam_over_scaled_gradients"),
     ),
     *_faults(
-        "reports/input_time.py",
+        "reports/traces/tensorflow.py",
         ("heapq.heappush(under_way, (-at, begun[at]))", "heapq.heappush(under_way, (at, begun[at]))",
          "what a thread began last counts", "unit/test_input_time.py"),
         ("busy = busy or {", "busy = busy and {", "a Python function of which nothing is known",
@@ -398,21 +398,21 @@ FAULTS = [
          "what was probably meant", "unit/test_cli.py"),
     ),
     *_faults(
-        "reports/lanes.py",
+        "reports/traces/chrome.py",
         ("if not under_way or ends <= under_way[-1]:", "if True:", "spans that overlap get rows of their own",
          "unit/test_chrome_trace.py"),
     ),
     *_faults(
-        "reports/recorded.py",
+        "reports/traces/result_spans.py",
         ("> SAME) & (lasted > 0)", "> 1) & (lasted > 0)", "spans of another run are told",
          "unit/test_broken_spans.py"),
     ),
     *_faults(
-        "reports/chrome_trace.py",
+        "reports/traces/chrome.py",
         ("return min(0, int(", "return max(0, int(", "no event lies before 0", "unit/test_chrome_trace.py"),
     ),
     *_faults(
-        "reports/published_spans.py",
+        "reports/traces/timelogger.py",
         ("with_passes(timeline.part(timeline.trial == trial))", "with_passes(timeline)",
          "the log has the spans of one trial",
          "unit/test_published_spans.py"),

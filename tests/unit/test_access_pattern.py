@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlio_bench.reports.access_pattern import (
+from dlio_bench.reports.traces.access_pattern import (
     BINS,
     CLOSE,
     OPEN,
@@ -21,10 +21,10 @@ from dlio_bench.reports.access_pattern import (
     metadata_share,
     opens_per_read,
     pattern,
+    render,
     traffic,
     variation,
 )
-from dlio_bench.reports.access_pattern_text import render
 
 Row = tuple[int, int, int, int, int, float, float]  # rank, file, kind, offset, size, start, end
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlio_bench.reports.accounting import (
+from dlio_bench.reports.traces.accounting import (
     CHECKPOINT,
     ITERATION,
     LOAD_FILE,
@@ -14,15 +14,16 @@ from dlio_bench.reports.accounting import (
     READ_IMAGE,
     Additive,
     additive,
-    cdb_bandwidth,
     exclusive,
-    hep_bandwidth,
+    length,
+    merged,
     merged_latency,
     overlap,
+    shared,
     summed,
 )
-from dlio_bench.reports.interval_lists import length, merged, shared
-from dlio_bench.reports.spans import Span
+from dlio_bench.reports.traces.bandwidth import cdb_bandwidth, hep_bandwidth
+from dlio_bench.reports.traces.timeline import Span
 
 
 def span(component: str, start: float, end: float, *, epoch: int = 0, rank: int = 0, thread: str = "main") -> Span:

@@ -14,9 +14,9 @@ import pytest
 
 from dlio_bench.errors import DataError
 from dlio_bench.harness.cli import main
-from dlio_bench.reports import chrome_trace, component_table, recorded, timeline
 from dlio_bench.reports.result import load
-from dlio_bench.reports.timeline import SPANS_NAME, TYPES, About, Clock, Kind, Track
+from dlio_bench.reports.traces import chrome, components, result_spans, timeline
+from dlio_bench.reports.traces.timeline import SPANS_NAME, TYPES, About, Clock, Kind, Track
 from tests.mutations import cut, edited, ends_well, mutations
 from tests.timelines import KINDS, Row, about, row, save
 from tests.trace_events import checked
@@ -136,7 +136,7 @@ def test_a_component_of_another_version_is_drawn(place: Path) -> None:
 def test_a_file_that_is_cut_short_anywhere_is_damaged(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = save(place, about(TRACKS), [*ROWS, *READS])
     whole = path.read_bytes()
-    assert recorded.beside(place, RESULT, STEPS).spans is not None
+    assert result_spans.beside(place, RESULT, STEPS).spans is not None
     for length in (*range(0, len(whole), 61), *range(len(whole) - 30, len(whole))):
         path.write_bytes(whole[:length])
         with pytest.raises(DataError, match="no whole file of spans"):
@@ -167,13 +167,13 @@ def test_edited_files(in_memory: Path, chance: random.Random) -> None:
             save(in_memory, about(TRACKS), rows, **{name: values.astype(kind)})
 
     def use() -> None:
-        spans = recorded.beside(in_memory, RESULT, STEPS)
+        spans = result_spans.beside(in_memory, RESULT, STEPS)
         if spans.spans is not None:
-            part = chrome_trace.chosen(spans.spans, 0, [0, 1], None)
+            part = chrome.chosen(spans.spans, 0, [0, 1], None)
             trace = in_memory / "trace.json"
-            chrome_trace.write(trace, chrome_trace.of_timeline(part), chrome_trace.about_timeline(part))
+            chrome.write(trace, chrome.of_timeline(part), chrome.about_timeline(part))
             checked(trace.read_bytes())
-            component_table.render(spans.spans, 0)
+            components.render(spans.spans, 0)
 
     ends_well(use)
     (in_memory / SPANS_NAME).unlink()

@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlio_bench.reports import chrome_trace
-from dlio_bench.reports.lanes import lanes
-from dlio_bench.reports.rates import rates
-from dlio_bench.reports.timeline import Clock, Timeline, Track
+from dlio_bench.reports.traces import chrome
+from dlio_bench.reports.traces.chrome import lanes, rates
+from dlio_bench.reports.traces.timeline import Clock, Timeline, Track
 from tests.timelines import loaded, row
 from tests.trace_events import Complete, Counter, Instant, Metadata, Trace, assert_nested, checked
 
@@ -38,7 +37,7 @@ def spans(tmp_path: Path) -> Timeline:
 
 def traced(folder: Path, spans: Timeline) -> Trace:
     path = folder / "trace.json"
-    chrome_trace.write(path, chrome_trace.of_timeline(spans), chrome_trace.about_timeline(spans))
+    chrome.write(path, chrome.of_timeline(spans), chrome.about_timeline(spans))
     return checked(path.read_bytes())
 
 
@@ -77,41 +76,41 @@ def test_a_span_that_ends_before_it_begins_is_an_instant_that_tells_so(tmp_path:
 
 
 def test_no_spans_at_all_make_a_trace(tmp_path: Path, spans: Timeline) -> None:
-    assert traced(tmp_path, chrome_trace.chosen(spans, 7, [0], None)).traceEvents == []
+    assert traced(tmp_path, chrome.chosen(spans, 7, [0], None)).traceEvents == []
 
 
 def test_steps_choose_what_was_under_way_in_them(spans: Timeline) -> None:
-    part = chrome_trace.chosen(spans, 0, [0, 1], range(2, 4))
+    part = chrome.chosen(spans, 0, [0, 1], range(2, 4))
     assert [spans.components[code].name for code in part.component.tolist()] == ["Training Iteration"] * 4 + [
         "pread", "decode"
     ]  # fmt: skip
-    assert set(chrome_trace.chosen(spans, 0, [1], None).rank.tolist()) == {1}
+    assert set(chrome.chosen(spans, 0, [1], None).rank.tolist()) == {1}
 
 
 def test_of_too_many_spans_the_earliest_are_kept(spans: Timeline) -> None:
-    part = chrome_trace.earliest(spans, 7)
+    part = chrome.earliest(spans, 7)
     assert len(part) == 7
     assert part.start.max() <= np.sort(spans.start)[7]
 
 
 def test_a_name_in_gz_is_compressed(tmp_path: Path, spans: Timeline) -> None:
     for name in ("trace.json", "trace.json.gz"):
-        chrome_trace.write(tmp_path / name, chrome_trace.of_timeline(spans), {})
+        chrome.write(tmp_path / name, chrome.of_timeline(spans), {})
     assert gzip.decompress((tmp_path / "trace.json.gz").read_bytes()) == (tmp_path / "trace.json").read_bytes()
 
 
 def test_a_trace_is_written_as_its_events_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is not written yet is a block of events at most."""
-    monkeypatch.setattr(chrome_trace, "BLOCK", 10)
+    monkeypatch.setattr(chrome, "BLOCK", 10)
     made, written = 0, 0
 
-    def events() -> "chrome_trace.Iterator[chrome_trace.Event]":
+    def events() -> "chrome.Iterator[chrome.Event]":
         nonlocal made
         for made in range(1000):
-            assert made - written <= 2 * chrome_trace.BLOCK + 2
+            assert made - written <= 2 * chrome.BLOCK + 2
             yield {"name": "x"}
 
-    for part in chrome_trace._parts(events(), {}):
+    for part in chrome._parts(events(), {}):
         written += part.count(b'"name"')
     assert written == made + 1
 

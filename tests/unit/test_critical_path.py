@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlio_bench.reports.critical_path import critical_path, why_none
+from dlio_bench.reports.traces.trainers import critical_path, why_none
 from dlio_bench.reports.types import Plan
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.tracing.darshan_log import load
-from dlio_bench.reports.access_pattern import READ, WRITE, Accesses, Pattern
-from dlio_bench.reports.access_pattern import pattern as pattern_of_accesses
-from dlio_bench.reports.darshan import NAMES, Log, Records, pattern
+from dlio_bench.reports.traces.access_pattern import READ, WRITE, Accesses, Pattern
+from dlio_bench.reports.traces.access_pattern import pattern as pattern_of_accesses
+from dlio_bench.reports.traces.darshan import NAMES, Log, Records, pattern
 
 EXAMPLES = Path(pydarshan.__file__).parent / "examples" / "example_logs"
 DXT, IOR, STDIO_ALONE = (EXAMPLES / f"{name}.darshan" for name in ("dxt", "ior_hdf5_example", "noposix"))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlio_bench.reports.input_time import NOTHING, Operation, shares, total
+from dlio_bench.reports.traces.tensorflow import NOTHING, Operation, shares, total
 
 READ, DECODE, PYTHON, WAITS = (
     ("tf:ReadFile", "read"),

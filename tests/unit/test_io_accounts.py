@@ -2,20 +2,27 @@
 
 import pytest
 
-from dlio_bench.reports.accounting import HEP_TRAIN_BYTES, HEP_VALID_BYTES, ITERATION, LOAD_FILE, READ_FILE, READ_IMAGE
-from dlio_bench.reports.io_accounts import (
+from dlio_bench.reports.traces.accounting import (
     ADDITIVE,
+    ITERATION,
+    LOAD_FILE,
     MERGED,
     NEXT_BATCH,
-    Sizes,
+    READ_FILE,
+    READ_IMAGE,
     accounts,
-    bandwidth,
     reading,
-    times_ideal_bandwidth,
-    times_ideal_seconds,
     waiting,
 )
-from dlio_bench.reports.spans import Span
+from dlio_bench.reports.traces.bandwidth import (
+    HEP_TRAIN_BYTES,
+    HEP_VALID_BYTES,
+    Sizes,
+    bandwidth,
+    times_ideal_bandwidth,
+    times_ideal_seconds,
+)
+from dlio_bench.reports.traces.timeline import Span
 
 
 def span(component: str, start: float, end: float, *, epoch: int = 0, rank: int = 0, thread: str = "main") -> Span:

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from dlio_bench.harness.cli import main
-from dlio_bench.reports import accounting, io_accounts, timeline, timelogger, trace_text
-from dlio_bench.reports.published_spans import as_recorded, published, with_passes
-from dlio_bench.reports.spans import Span
-from dlio_bench.reports.timeline import Track
+from dlio_bench.reports.traces import accounting, log_account, timeline, timelogger
+from dlio_bench.reports.traces.timeline import Span, Track
+from dlio_bench.reports.traces.timelogger import as_recorded, published, with_passes
 from tests.timelines import loaded, row
 
 # write_time_logger_messages.py of the study's repository
@@ -80,15 +79,15 @@ def test_reads_of_our_readers_are_in_the_log_where_the_study_s_are_not(tmp_path:
     assert {(span.component, span.thread) for span in log.spans if span.rank == 1} == {
         (name, "<Thread(reader-0)>") for name in ("pread", "library read", "tier read")
     }
-    readers = io_accounts.reading("cdb", {span.component for span in log.spans})
+    readers = accounting.reading("cdb", {span.component for span in log.spans})
     [expected], [told] = (
-        io_accounts.accounts(list(spans), 1, readers) for spans in (timeline.spans(recorded, 0), log.spans)
+        accounting.accounts(list(spans), 1, readers) for spans in (timeline.spans(recorded, 0), log.spans)
     )
     assert told == expected
     assert told.totals == {"read": 4 + 2, "training": 8}
-    account = trace_text.account(log, 1)
+    account = log_account.account(log, 1)
     assert (account.cdb_read, account.cdb_training, account.cdb_counted_twice) == ({0: 4, 1: 2}, {0: 4, 1: 4}, 6)
-    assert "6 s are counted twice" in trace_text.render(account)
+    assert "6 s are counted twice" in log_account.render(account)
 
 
 def test_the_log_is_one_that_trace_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,10 +113,10 @@ def test_accountings_of_a_result_survive_its_log(tmp_path: Path, read: str) -> N
     of_result = list(timeline.spans(with_passes(recorded), 0))
     lines = (timelogger.record(span) for span in as_recorded(published(recorded, 0), 0))
     log = timelogger.parse("\n".join(lines), "log")
-    [expected], [told] = (io_accounts.accounts(list(spans), 1, [read]) for spans in (of_result, log.spans))
+    [expected], [told] = (accounting.accounts(list(spans), 1, [read]) for spans in (of_result, log.spans))
     assert told == expected
     assert sum(told.totals.values()) == ((1 + 4 + 2) + 4 if read == "HDF5 File Read" else (5 + 4) + (1 + 0.5))
-    account = trace_text.account(log, 1)
+    account = log_account.account(log, 1)
     shown = account.hep if read == "HDF5 File Read" else account.cdb_training
     assert shown is not None
     assert shown.keys() == expected.epochs.keys()

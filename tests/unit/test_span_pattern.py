@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from dlio_bench.components import BY_NAME, COMPONENTS, Component
-from dlio_bench.reports import span_pattern
-from dlio_bench.reports.access_pattern import document
-from dlio_bench.reports.access_pattern_text import render
-from dlio_bench.reports.timeline import COLUMNS, Timeline, Track
+from dlio_bench.reports.traces import span_pattern
+from dlio_bench.reports.traces.access_pattern import document, render
+from dlio_bench.reports.traces.timeline import COLUMNS, Timeline, Track
 
 STAGER, READER, OTHER_RANK = range(3)
 KNOWN = [*COMPONENTS, Component("tf:ReadFile", "read", "an operation of TensorFlow's")]

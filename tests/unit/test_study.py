@@ -2,8 +2,8 @@
 
 import pytest
 
-from dlio_bench.reports import accounting, study, study_tables
-from dlio_bench.reports.io_accounts import times_ideal_bandwidth
+from dlio_bench.reports.traces import bandwidth, study, study_tables
+from dlio_bench.reports.traces.bandwidth import times_ideal_bandwidth
 
 HEP = [total for table in study.tables("hepcnnb") for total in table.totals]
 CDB = [total for table in study.tables("cdb") for total in table.totals]
@@ -11,14 +11,14 @@ CDB = [total for table in study.tables("cdb") for total in table.totals]
 
 @pytest.mark.parametrize("total", HEP, ids=lambda total: str(total.nodes))
 def test_the_published_formula_gives_the_published_bandwidth_of_hepcnnb(total: study.Total) -> None:
-    rate = accounting.hep_bandwidth(total.calls, total.seconds["read"])
+    rate = bandwidth.hep_bandwidth(total.calls, total.seconds["read"])
     assert rate is not None
     assert rate / 1e9 == pytest.approx(total.gigabytes, rel=0.003)
 
 
 @pytest.mark.parametrize("total", CDB, ids=lambda total: str(total.nodes))
 def test_the_published_formula_gives_the_published_bandwidth_of_cdb(total: study.Total) -> None:
-    rate = accounting.cdb_bandwidth(total.calls, total.seconds["read"])
+    rate = bandwidth.cdb_bandwidth(total.calls, total.seconds["read"])
     assert rate is not None
     assert rate / 1e9 == pytest.approx(total.gigabytes, abs=0.001)
 
@@ -67,5 +67,5 @@ def test_corrected_bandwidths_charge_what_the_calls_read() -> None:
     for total in HEP:
         files = 1024 // total.nodes
         training = 1024 * (5 if files > 1 else 1)
-        read = training * accounting.HEP_TRAIN_BYTES + (total.calls - training) * accounting.HEP_VALID_BYTES
+        read = training * bandwidth.HEP_TRAIN_BYTES + (total.calls - training) * bandwidth.HEP_VALID_BYTES
         assert total.corrected == pytest.approx(read / total.seconds["read"] / 1e9, rel=0.01)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio_bench.harness.cli import main
-from dlio_bench.reports.spans import Span
-from dlio_bench.reports.timelogger import HEADER, parse, record
+from dlio_bench.reports.traces.timeline import Span
+from dlio_bench.reports.traces.timelogger import HEADER, parse, record
 
 THREAD = "<_MainThread(MainThread, started 46912496346240)>"
 

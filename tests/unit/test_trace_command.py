@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dlio_bench.reports.process_io import parse, since
+from dlio_bench.reports.traces.process_io import parse, since
 from tests import processes
 
 BLOCK = 64 << 10

@@ -10,11 +10,13 @@ import pytest
 
 from dlio_bench.components import BY_NAME
 from dlio_bench.harness.cli import main
-from dlio_bench.reports import traced, traced_page, traced_text
-from dlio_bench.reports.timeline import Timeline, Track
-from dlio_bench.reports.traced_answers import answers, missing
-from dlio_bench.reports.traced_figures import figures
-from dlio_bench.reports.traced_tables import came_last, tables
+from dlio_bench.reports.traces import page as traced_page
+from dlio_bench.reports.traces import scaling as traced
+from dlio_bench.reports.traces import scaling_tables as traced_text
+from dlio_bench.reports.traces.scaling import answers, missing
+from dlio_bench.reports.traces.scaling_figures import figures
+from dlio_bench.reports.traces.scaling_tables import came_last, tables
+from dlio_bench.reports.traces.timeline import Timeline, Track
 from tests.pages import Page
 from tests.results import Complete
 
@@ -75,7 +77,7 @@ def test_the_answer_comes_first_and_is_a_share_of_the_steps(made: Complete) -> N
     [sentence] = answers(of)
     shares = [f"{100 * (case.account('waiting').share or 0):.0f} %" for case in of.cases]  # type: ignore[union-attr]
     assert sentence == f"trainers waited for data {shares[0]} of their steps on 1 node, {shares[1]} on 4 nodes"
-    text = traced_text.answer([of]) + traced_text.render([of])
+    text = traced_text.answer_text([of]) + traced_text.render([of])
     assert "[VIRTUAL NODES]" in text.splitlines()[0]
     assert sentence[:40] in text.splitlines()[1]
     assert all(len(line) <= 80 for line in text.splitlines())
@@ -88,7 +90,7 @@ def test_what_all_results_share_is_said_once(made: Complete) -> None:
         draft["marks"] = [*draft["marks"], "SHORT"]
 
     two = traced.scalings([*cases(made, 4), *cases(made, 4, change=other)])
-    [marks, first, *_] = answer = traced_text.answer(two).splitlines()
+    [marks, first, *_] = answer = traced_text.answer_text(two).splitlines()
     assert "[VIRTUAL NODES]" in marks
     assert first.endswith(" · prefetch")
     assert next(line for line in answer if "shuffled" in line).endswith(" · shuffled · [SHORT]")

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from dlio_bench.reports import traced, traced_page
+from dlio_bench.reports.traces import page as traced_page
+from dlio_bench.reports.traces import scaling as traced
 from tests.browser import Browser
 from tests.needs import needs
 from tests.results import Complete

@@ -9,8 +9,8 @@ import pytest
 
 from dlio_bench.harness.cli import main
 from dlio_bench.reports.collection import load_all
-from dlio_bench.reports.timelogger import parse
-from dlio_bench.reports.trainer_spans import breakdown, phases, spans
+from dlio_bench.reports.traces.timelogger import parse
+from dlio_bench.reports.traces.trainers import breakdown, phases, spans
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "result-3"
 
