@@ -40,7 +40,7 @@ def _write_chrome(options: argparse.Namespace, result: Result, steps: Steps, tri
         whole = chrome.chosen(recorded.spans, result.trials[trial].trial, ranks, chosen)
         return _write_spans(options, whole, count, whose, recorded.problems)
     phases = list(trainers.phases(steps, trial, ranks, chosen))
-    kept, about = chrome.earliest_phases(phases), chrome.about_steps()
+    kept, about = chrome.earliest_phases(phases), chrome.ABOUT_STEPS
     sizes = _sizes(options, len(kept), len(phases), count)
     events = chrome.of_phases(kept, result.environment.rank_hosts)
     chrome.write(options.chrome, events, whose | about | sizes | {"problems": list(recorded.problems)})

@@ -5,9 +5,11 @@ Two accountings are the NERSC study's: HEPCNNB's additive one and CDB's merged i
 spans alone: how long they waited for data.
 """
 
+import heapq
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -172,24 +174,35 @@ def exclusive(spans: Iterable[Span]) -> dict[int, Mapping[str, float]]:
             threads[span.rank, span.process, span.thread].append(span)
     totals: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for (rank, _, _), of_thread in threads.items():
-        for component, seconds in _alone(of_thread):
-            totals[rank][component] += seconds
+        for start, end, span in latest(of_thread):
+            totals[rank][span.component] += end - start
     return {rank: dict(components) for rank, components in sorted(totals.items())}
 
 
-def _alone(spans: Sequence[Span]) -> Iterable[tuple[str, float]]:
-    """Each moment goes to the span that began last of those under way."""
-    moments = sorted({moment for span in spans for moment in (span.start, span.end)})
-    begun = sorted(spans, key=lambda span: (span.start, -span.end))
-    under_way: list[Span] = []
+class _Timed(Protocol):
+    @property
+    def start(self) -> float: ...
+    @property
+    def end(self) -> float: ...
+
+
+T = TypeVar("T", bound=_Timed)
+
+
+def latest(actions: Iterable[T]) -> Iterator[tuple[float, float, T]]:
+    """(start, end, action): which action of one thread began last, wherever one is under way."""
+    begun = sorted(actions, key=lambda action: (action.start, -action.end))
+    moments = sorted({moment for action in begun for moment in (action.start, action.end)})
+    under_way: list[tuple[int, T]] = []  # a heap: the one that began last comes first
     at = 0
     for start, end in pairwise(moments):
         while at < len(begun) and begun[at].start <= start:
-            under_way.append(begun[at])
+            heapq.heappush(under_way, (-at, begun[at]))
             at += 1
-        under_way = [span for span in under_way if span.end > start]
+        while under_way and under_way[0][1].end <= start:
+            heapq.heappop(under_way)
         if under_way:
-            yield under_way[-1].component, end - start
+            yield start, end, under_way[0][1]
 
 
 class Account(Struct, frozen=True):

@@ -5,22 +5,18 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from dlio_bench.reports.traces.accounting import (
-    READ_FILE,
-    READ_IMAGE,
-    Interval,
-    additive,
-    length,
-    merged,
-    merged_latency,
-    summed,
-    union_of,
-)
+from dlio_bench.reports.traces import accounting
+from dlio_bench.reports.traces.accounting import READ_FILE, READ_IMAGE, length
 from dlio_bench.reports.traces.timeline import Span
 
 # Bytes of the study's formulas for bandwidth: a training and a validation file of HEPCNNB, an image of CDB.
 HEP_TRAIN_BYTES, HEP_VALID_BYTES, HEP_TRAIN_FILES = 426_897_408 + 2836 * 4, 56_598_528 + 376 * 4, 1024
 CDB_IMAGE_BYTES = 17_694_752
+HEP_RULE = (
+    f"it charges {HEP_TRAIN_FILES:,} calls with {HEP_TRAIN_BYTES:,} bytes, a published training file, and the rest "
+    f"with {HEP_VALID_BYTES:,}, a validation file, whatever the log's calls read: too low over several epochs"
+)
+CDB_RULE = f"which charges each call with {CDB_IMAGE_BYTES:,} bytes, an image of the published size, whatever it reads"
 ALIKE = 64  # bytes by which a sample of the published size may differ: the study counts 32 of an image's statistics
 
 
@@ -87,14 +83,14 @@ def bandwidth(
     chosen = [span for span in spans if span.component in readers]
     formula = rule = None
     if readers == [READ_FILE]:
-        read = summed(additive(spans, nodes, epochs=None).values()).read
+        read = accounting.summed(accounting.additive(spans, nodes, epochs=None).values()).read
         if sizes.train_files == HEP_TRAIN_FILES and not sizes.tiny:
             formula = hep_bandwidth(len(chosen), read)
         if sizes.validation_bytes is not None and len(chosen) >= sizes.train_files and read:
             others = (len(chosen) - sizes.train_files) * sizes.validation_bytes
             rule = (sizes.train_files * sizes.train_bytes + others) / read
     if readers == [READ_IMAGE]:
-        any_rank = sum(merged_latency(spans, *readers).values())  # the study's: epochs may overlap
+        any_rank = sum(accounting.merged_latency(spans, *readers).values())  # the study's: epochs may overlap
         if abs(sizes.sample_bytes - CDB_IMAGE_BYTES) < ALIKE:
             formula = cdb_bandwidth(len(chosen), any_rank)
         rule = len(chosen) * sizes.sample_bytes / any_rank if any_rank else None
@@ -102,7 +98,7 @@ def bandwidth(
         calls=len(chosen),
         read_bytes=read_bytes,
         node_seconds=_thread_seconds(chosen) / nodes,
-        merged_seconds=length(union_of(chosen, readers)),
+        merged_seconds=length(accounting.union_of(chosen, readers)),
         formula=formula,
         rule=rule,
     )
@@ -110,10 +106,10 @@ def bandwidth(
 
 def _thread_seconds(spans: Sequence[Span]) -> float:
     """Seconds of all threads in these spans; those inside each other count once."""
-    threads: dict[tuple[int, int, str], list[Interval]] = defaultdict(list)
+    threads: dict[tuple[int, int, str], list[accounting.Interval]] = defaultdict(list)
     for span in spans:
         threads[span.rank, span.process, span.thread].append((span.start, span.end))
-    return sum(length(merged(intervals)) for intervals in threads.values())
+    return sum(length(accounting.merged(intervals)) for intervals in threads.values())
 
 
 def times_ideal_seconds(seconds: Sequence[float | None], nodes: Sequence[int]) -> list[float | None]:

@@ -29,6 +29,11 @@ BLOCK = 1000  # events that are written at once
 NANOSECONDS, MICROSECOND = 1e9, 1e3
 BRIEFEST = 1e-6  # seconds that a span takes at least: one that took none has no rate
 Event = dict[str, Any]
+# What `otherData` says of a trace that was made of step times; see `about_timeline`.
+ABOUT_STEPS = {
+    "source": STEPS_NAME,
+    "clock": "0 is when each rank left the barrier before its loop. Clocks of hosts are not compared",
+}
 
 
 def chosen(spans: Timeline, trial: int, ranks: Sequence[int], steps: range | None) -> Timeline:
@@ -69,7 +74,7 @@ def of_timeline(spans: Timeline) -> Iterator[Event]:
         numbers = [number for number in spans_of if spans.tracks[number].rank == rank]
         numbers.sort(key=lambda number: _place(spans.tracks[number], number))
         first = spans.tracks[numbers[0]]  # the trainer, if it is here
-        yield from _process(rank, f"rank {rank} on {first.host}", rank)
+        yield from _named("process", (rank, 0), f"rank {rank} on {first.host}", rank)
         thread = 0
         for number in numbers:
             track, at = spans.tracks[number], spans_of[number]
@@ -78,11 +83,9 @@ def of_timeline(spans: Timeline) -> Iterator[Event]:
             rows = lanes(start[forwards], end[forwards], encloses[spans.component[forwards]])
             for row in range(rows.max(initial=0) + 1):
                 thread += 1
-                yield from _thread(rank, thread, name if not row else f"{name}, row {row + 1}")
-                in_row = forwards[rows == row]
-                yield from _complete(spans, in_row, (rank, thread), start[in_row], end[in_row])
-                if not row:
-                    yield from _instants(spans, backwards, (rank, thread), start[backwards])
+                yield from _named("thread", (rank, thread), name if not row else f"{name}, row {row + 1}", thread)
+                in_row = np.concatenate([forwards[rows == row], backwards[: 0 if row else None]])
+                yield from _events(spans, in_row, (rank, thread), start, end)
     yield from _counters(spans, zero)
 
 
@@ -102,8 +105,8 @@ def of_phases(phases: Iterable[Phase], hosts: Sequence[str]) -> Iterator[Event]:
     for entry in phases:
         if entry.rank != rank:
             rank = entry.rank
-            yield from _process(rank, f"rank {rank} on {hosts[rank]}", rank)
-            yield from _thread(rank, 1, TRAINER)
+            yield from _named("process", (rank, 0), f"rank {rank} on {hosts[rank]}", rank)
+            yield from _named("thread", (rank, 1), TRAINER, 1)
         begin, end = round(entry.start * NANOSECONDS), round((entry.start + entry.seconds) * NANOSECONDS)
         yield {
             "name": entry.name, "cat": TRAINER, "ph": "X", "pid": rank, "tid": 1,
@@ -127,14 +130,6 @@ def about_timeline(spans: Timeline) -> dict[str, Any]:
             f"rank {rank}": {"within_seconds": runtime.within, "dropped": runtime.dropped}
             for rank, runtime in spans.tensorflow.items()
         },
-    }
-
-
-def about_steps() -> dict[str, Any]:
-    """The same of a trace that was made of step times."""
-    return {
-        "source": STEPS_NAME,
-        "clock": "0 is when each rank left the barrier before its loop. Clocks of hosts are not compared",
     }
 
 
@@ -175,16 +170,11 @@ def _compressed(parts: Iterable[bytes]) -> Iterator[bytes]:
     yield packer.flush()
 
 
-def _process(number: int, name: str, place: int) -> Iterator[Event]:
-    about = {"ph": "M", "pid": number, "tid": 0}
-    yield {"name": "process_name", "args": {"name": name}} | about
-    yield {"name": "process_sort_index", "args": {"sort_index": place}} | about
-
-
-def _thread(rank: int, number: int, name: str) -> Iterator[Event]:
-    about = {"ph": "M", "pid": rank, "tid": number}
-    yield {"name": "thread_name", "args": {"name": name}} | about
-    yield {"name": "thread_sort_index", "args": {"sort_index": number}} | about
+def _named(what: str, place: tuple[int, int], name: str, order: int) -> Iterator[Event]:
+    """The name of a process or thread, and where it stands among others."""
+    about = {"ph": "M", "pid": place[0], "tid": place[1]}
+    yield {"name": f"{what}_name", "args": {"name": name}} | about
+    yield {"name": f"{what}_sort_index", "args": {"sort_index": order}} | about
 
 
 def _place(track: Track, number: int) -> tuple[object, ...]:
@@ -194,25 +184,11 @@ def _place(track: Track, number: int) -> tuple[object, ...]:
     return track.thread != TRAINER, track.thread.startswith(TENSORFLOW), name, track.process, number
 
 
-def _complete(spans: Timeline, at: Column, place: tuple[int, int], start: Column, end: Column) -> Iterator[Event]:
-    """Spans by their numbers. place: rank and thread; start, end: of these spans in nanoseconds."""
-    times = zip(start.tolist(), end.tolist(), strict=True)
-    for event, (begin, until) in zip(_events(spans, at, place), times, strict=True):
-        yield event | {"ph": "X", "ts": begin / MICROSECOND, "dur": (until - begin) / MICROSECOND}
-
-
-def _instants(spans: Timeline, at: Column, place: tuple[int, int], start: Column) -> Iterator[Event]:
-    seconds = (spans.end - spans.start)[at]
-    for event, begin, length in zip(_events(spans, at, place), start.tolist(), seconds.tolist(), strict=True):
-        event["args"] |= {"ends before it begins, seconds": length}
-        yield event | {"ph": "i", "s": "t", "ts": begin / MICROSECOND}
-
-
-def _events(spans: Timeline, at: Column, place: tuple[int, int]) -> Iterator[Event]:
-    """Spans by their numbers, without what an event of their sort has besides."""
-    names = ("component", "epoch", "step", "file", "bytes", "offset")
-    columns = (getattr(spans, name)[at].tolist() for name in names)
-    for code, epoch, step, file, nbytes, offset in zip(*columns, strict=True):
+def _events(spans: Timeline, at: Column, place: tuple[int, int], start: Column, end: Column) -> Iterator[Event]:
+    """Spans by their numbers. place: rank and thread; start, end: of all spans, in nanoseconds."""
+    names = ("component", "epoch", "step", "file", "bytes", "offset", "start", "end")
+    columns = (values[at].tolist() for values in (*(getattr(spans, name) for name in names), start, end))
+    for code, epoch, step, file, nbytes, offset, began, ended, begin, until in zip(*columns, strict=True):
         args: dict[str, Any] = {}
         if epoch >= 0:
             args["epoch"] = epoch
@@ -227,7 +203,12 @@ def _events(spans: Timeline, at: Column, place: tuple[int, int]) -> Iterator[Eve
         if offset >= 0:
             args["offset"] = offset
         component = spans.components[code]
-        yield {"name": component.name, "cat": component.kind, "pid": place[0], "tid": place[1], "args": args}
+        event = {"name": component.name, "cat": component.kind, "pid": place[0], "tid": place[1], "args": args}
+        if until >= begin:
+            yield event | {"ph": "X", "ts": begin / MICROSECOND, "dur": (until - begin) / MICROSECOND}
+        else:
+            args["ends before it begins, seconds"] = ended - began
+            yield event | {"ph": "i", "s": "t", "ts": begin / MICROSECOND}
 
 
 def _counters(spans: Timeline, zero: int) -> Iterator[Event]:
@@ -240,7 +221,7 @@ def _counters(spans: Timeline, zero: int) -> Iterator[Event]:
     times = [(round(edge * NANOSECONDS) - zero) / MICROSECOND for edge in edges.tolist()]
     hosts = np.array([track.host for track in spans.tracks])[moving.track]
     for number, host in enumerate(np.unique(hosts).tolist(), start=spans.ranks):
-        yield from _process(number, f"{host}: bytes a second", number)
+        yield from _named("process", (number, 0), f"{host}: bytes a second", number)
         of_host = moving.part(hosts == host)
         for code in np.unique(of_host.component).tolist():
             values = [*np.round(rates(of_host.part(of_host.component == code), edges)).tolist(), 0.0]

@@ -6,32 +6,8 @@ from typing import Any
 from msgspec import Struct
 
 from dlio_bench.reports.formatting import format_share, format_time, plural
-from dlio_bench.reports.traces.accounting import (
-    HEP_EPOCHS,
-    ITERATION,
-    LOAD_FILE,
-    READ_FILE,
-    READ_IMAGE,
-    Additive,
-    Overlap,
-    additive,
-    counted_twice,
-    exclusive,
-    length,
-    merged_latency,
-    overlap,
-    reading,
-    summed,
-    union_of,
-)
-from dlio_bench.reports.traces.bandwidth import (
-    CDB_IMAGE_BYTES,
-    HEP_TRAIN_BYTES,
-    HEP_TRAIN_FILES,
-    HEP_VALID_BYTES,
-    cdb_bandwidth,
-    hep_bandwidth,
-)
+from dlio_bench.reports.traces import accounting, bandwidth
+from dlio_bench.reports.traces.accounting import ITERATION, READ_FILE, READ_IMAGE, Additive, Overlap, merged_latency
 from dlio_bench.reports.traces.tables import aligned, as_text, problem_lines, shortened
 from dlio_bench.reports.traces.timeline import Span
 from dlio_bench.reports.traces.timelogger import RESOLUTION, Log
@@ -78,16 +54,16 @@ def account(log: Log, nodes: int | None) -> LogAccount:
     spans = log.spans
     ranks, names = {span.rank for span in spans}, {span.component for span in spans}
     count = nodes or len(ranks)
-    hep = additive(spans, count) if READ_FILE in names else None
-    files = sum(span.component == READ_FILE and span.epoch < HEP_EPOCHS for span in spans)
-    readers = reading("cdb", names - {READ_FILE})
+    hep = accounting.additive(spans, count) if READ_FILE in names else None
+    files = sum(span.component == READ_FILE and span.epoch < accounting.HEP_EPOCHS for span in spans)
+    readers = accounting.reading("cdb", names - {READ_FILE})
     read = merged_latency(spans, *readers) if readers else None
     images = sum(span.component == READ_IMAGE for span in spans)
     overlapping = readers or [READ_FILE]
     known = ITERATION in names and not names.isdisjoint(overlapping)
     start, end = min(span.start for span in spans), max(span.end for span in spans)
     # of what the accountings take by epoch; a checkpoint of the study has its step for an epoch
-    epochs = [span.epoch for span in spans if span.component in (READ_FILE, LOAD_FILE, ITERATION)]
+    epochs = [span.epoch for span in spans if span.component in (READ_FILE, accounting.LOAD_FILE, ITERATION)]
     return LogAccount(
         ranks=len(ranks),
         nodes=count,
@@ -96,20 +72,20 @@ def account(log: Log, nodes: int | None) -> LogAccount:
         wall_seconds=end - start,
         components=_components(spans),
         hep=hep,
-        hep_left_out=max(0, 1 + max(epochs, default=-1) - HEP_EPOCHS),
-        hep_bandwidth=None if hep is None else hep_bandwidth(files, summed(hep.values()).read),
+        hep_left_out=max(0, 1 + max(epochs, default=-1) - accounting.HEP_EPOCHS),
+        hep_bandwidth=None if hep is None else bandwidth.hep_bandwidth(files, accounting.summed(hep.values()).read),
         cdb_read=read,
         cdb_training=merged_latency(spans, ITERATION) if readers else None,
-        cdb_counted_twice=counted_twice(spans, readers, [ITERATION]),
-        cdb_bandwidth=None if read is None else cdb_bandwidth(images, sum(read.values())),
-        overlap=overlap(spans, overlapping, ITERATION) if known else None,
+        cdb_counted_twice=accounting.counted_twice(spans, readers, [ITERATION]),
+        cdb_bandwidth=None if read is None else bandwidth.cdb_bandwidth(images, sum(read.values())),
+        overlap=accounting.overlap(spans, overlapping, ITERATION) if known else None,
         problems=log.problems,
     )
 
 
 def _components(spans: Sequence[Span]) -> list[Component]:
     """Those that took most themselves first."""
-    alone = exclusive(spans).values()
+    alone = accounting.exclusive(spans).values()
     by_name: dict[str, list[Span]] = {}
     for span in spans:
         by_name.setdefault(span.component, []).append(span)
@@ -119,7 +95,7 @@ def _components(spans: Sequence[Span]) -> list[Component]:
             calls=len(of_name),
             ranks=len({span.rank for span in of_name}),
             summed_seconds=sum(max(0.0, span.seconds) for span in of_name),
-            merged_seconds=length(union_of(of_name, [name])),
+            merged_seconds=accounting.length(accounting.union_of(of_name, [name])),
             exclusive_seconds=sum((of_rank.get(name, 0.0) for of_rank in alone), 0.0),
         )
         for name, of_name in by_name.items()
@@ -168,7 +144,8 @@ def _hep(shown: LogAccount, epochs: dict[int, Additive]) -> Iterator[str]:
     widths = (-6, 16, 16, 16, 16)
     parts = Additive.__struct_fields__
     yield aligned(("epoch", *parts), widths)
-    for name, row in [*((str(epoch + 1), row) for epoch, row in epochs.items()), ("all", summed(epochs.values()))]:
+    numbered = {str(epoch + 1): row for epoch, row in epochs.items()}
+    for name, row in (numbered | {"all": accounting.summed(epochs.values())}).items():
         cells = (getattr(row, part) for part in parts)
         yield aligned((name, *(f"{seconds:.2f} ({_share(seconds, row.total)})" for seconds in cells)), widths)
     if shown.hep_left_out:
@@ -186,10 +163,7 @@ def _hep(shown: LogAccount, epochs: dict[int, Additive]) -> Iterator[str]:
         )
     if shown.hep_bandwidth is not None:
         yield from wrapped(
-            f"read bandwidth by the study's formula {format_bytes(shown.hep_bandwidth)}/s: it charges "
-            f"{HEP_TRAIN_FILES:,} calls with {HEP_TRAIN_BYTES:,} bytes, a published training file, and the rest with "
-            f"{HEP_VALID_BYTES:,}, a validation file, whatever the log's calls read: too low over several epochs",
-            "  ",
+            f"read bandwidth by the study's formula {format_bytes(shown.hep_bandwidth)}/s: {bandwidth.HEP_RULE}", "  "
         )
 
 
@@ -204,10 +178,7 @@ def _cdb(shown: LogAccount, read: dict[int, float], training: dict[int, float]) 
     twice = f" ({format_time(shown.cdb_counted_twice)} are counted twice)" if shown.cdb_counted_twice > 0 else ""
     words = f"reading and training overlap{twice}, so the share is no part of the run"
     if shown.cdb_bandwidth is not None:
-        words += (
-            f"; {format_bytes(shown.cdb_bandwidth)}/s by the study's formula, which charges each call with "
-            f"{CDB_IMAGE_BYTES:,} bytes, an image of the published size, whatever it reads"
-        )
+        words += f"; {format_bytes(shown.cdb_bandwidth)}/s by the study's formula, {bandwidth.CDB_RULE}"
     yield from wrapped(words, "  ")
 
 

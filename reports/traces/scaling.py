@@ -11,20 +11,9 @@ from msgspec import Struct
 from dlio_bench.reports.formatting import format_share, listed, plural
 from dlio_bench.reports.marks import TENSORFLOW_TRACE
 from dlio_bench.reports.meetings import Steps
-from dlio_bench.reports.traces import components, study, timeline, timelogger, trainers
-from dlio_bench.reports.traces.accounting import (
-    ADDITIVE,
-    ITERATION,
-    MERGED,
-    WAITING,
-    Account,
-    Overlap,
-    accounts,
-    overlap,
-    reading,
-    waiting,
-)
-from dlio_bench.reports.traces.bandwidth import Bandwidth, Sizes, bandwidth, times_ideal_bandwidth, times_ideal_seconds
+from dlio_bench.reports.traces import accounting, bandwidth, components, study, timeline, timelogger, trainers
+from dlio_bench.reports.traces.accounting import ADDITIVE, ITERATION, MERGED, WAITING, Account, Overlap
+from dlio_bench.reports.traces.bandwidth import Bandwidth, times_ideal_bandwidth, times_ideal_seconds
 from dlio_bench.reports.traces.span_pattern import UNPLACED
 from dlio_bench.reports.typed import to_json
 from dlio_bench.reports.types import Result
@@ -103,7 +92,7 @@ def case(label: str, result: Result, steps: Steps, trial: int, recorded: timelin
     number = result.trials[trial].trial
     known = of_steps if recorded is None else list(timeline.spans(timelogger.with_passes(recorded), number))
     names = {span.component for span in known}
-    readers = reading(result.workload.name, names)
+    readers = accounting.reading(result.workload.name, names)
     of_trial, plan = result.trials[trial], result.plan
     compute = COMPUTE if COMPUTE in names else ITERATION
     return Case(
@@ -116,11 +105,11 @@ def case(label: str, result: Result, steps: Steps, trial: int, recorded: timelin
         in_tensorflow=bool(names & set(UNPLACED)),
         phases=trainers.breakdown(steps, trial),
         components=[] if recorded is None else components.component_rows(recorded, number),
-        accounts=[*accounts(known, plan.nodes, readers), waiting(of_steps)],
-        bandwidth=bandwidth(
+        accounts=[*accounting.accounts(known, plan.nodes, readers), accounting.waiting(of_steps)],
+        bandwidth=bandwidth.bandwidth(
             known, plan.nodes, readers, of_trial.bytes_requested, of_trial.read_seconds, _sizes(result)
         ),
-        overlap=overlap(known, readers, compute) if readers else None,
+        overlap=accounting.overlap(known, readers, compute) if readers else None,
         compute=compute,
         critical=None if (why := trainers.why_none(plan)) else trainers.critical_path(steps, trial),
         no_critical=why,
@@ -128,10 +117,10 @@ def case(label: str, result: Result, steps: Steps, trial: int, recorded: timelin
     )
 
 
-def _sizes(result: Result) -> Sizes:
+def _sizes(result: Result) -> bandwidth.Sizes:
     data = result.dataset
     validation = data.validation
-    return Sizes(
+    return bandwidth.Sizes(
         train_files=data.files,
         train_bytes=data.stored_bytes / data.files if data.files else 0.0,
         validation_bytes=validation.stored_bytes / validation.files if validation and validation.files else None,

@@ -6,7 +6,6 @@ that encloses recorded work of the process (a call of a Python function, see ENC
 else works. Moments in which no thread works go to NOTHING. So the parts of a stall add up to it.
 """
 
-import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -17,7 +16,7 @@ from msgspec import Struct, structs
 
 from dlio_bench.components import Component
 from dlio_bench.reports.formatting import format_share, format_time, plural
-from dlio_bench.reports.traces.accounting import ITERATION, NEXT_BATCH, Interval
+from dlio_bench.reports.traces.accounting import ITERATION, NEXT_BATCH, Interval, latest
 from dlio_bench.reports.traces.components import is_derived
 from dlio_bench.reports.traces.tables import aligned, as_text, shortened
 from dlio_bench.reports.traces.timeline import RuntimeTrace, Timeline
@@ -217,9 +216,9 @@ def shares(stalls: Sequence[Interval], operations: Iterable[Operation]) -> list[
             by_thread.setdefault(operation.thread, []).append(operation)
     changes: list[tuple[float, int, str]] = []  # moment, +1 or -1, component
     for of_thread in by_thread.values():
-        for start, end, component, kind in _latest(of_thread):
-            if kind not in _NO_WORK and component != THE_STALL:
-                changes += [(start, 1, component), (end, -1, component)]
+        for start, end, now in latest(of_thread):
+            if now.kind not in _NO_WORK and now.component != THE_STALL:
+                changes += [(start, 1, now.component), (end, -1, now.component)]
     cuts = [(moment, 0, "") for stall in stalls for moment in stall]
     sums: list[dict[str, float]] = [{} for _ in stalls]
     working: Counter[str] = Counter()
@@ -252,20 +251,3 @@ def _parts(working: Mapping[str, int]) -> Iterator[tuple[str, float]]:
     threads = sum(busy.values())
     for name, count in busy.items():
         yield name, count / threads
-
-
-def _latest(operations: Sequence[Operation]) -> Iterator[tuple[float, float, str, str]]:
-    """(start, end, component, kind): which operation of one thread began last, wherever one is under way."""
-    begun = sorted(operations, key=lambda operation: (operation.start, -operation.end))
-    moments = sorted({moment for operation in begun for moment in (operation.start, operation.end)})
-    under_way: list[tuple[int, Operation]] = []  # a heap: the one that began last comes first
-    at = 0
-    for start, end in pairwise(moments):
-        while at < len(begun) and begun[at].start <= start:
-            heapq.heappush(under_way, (-at, begun[at]))
-            at += 1
-        while under_way and under_way[0][1].end <= start:
-            heapq.heappop(under_way)
-        if under_way:
-            latest = under_way[0][1]
-            yield start, end, latest.component, latest.kind

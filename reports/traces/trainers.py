@@ -212,27 +212,25 @@ def critical_path(steps: Steps, trial: int) -> CriticalPath:
     last = np.zeros(ranks, dtype=np.int64)
     left = np.zeros(ranks)  # when each rank left the meeting before, on its own clock
     saved = np.zeros(ranks)  # its checkpoint since then
+
+    def meet(took: Floats, parts: Mapping[str, Floats]) -> int:
+        """The rank that comes last to a meeting, whose parts count. took: seconds of ranks since the meeting before."""
+        critical = int(took.argmax())
+        for name, of_ranks in parts.items():
+            spent[name] += float(of_ranks[critical])
+        return critical
+
     for step in range(count):
         waits = {name: seconds[name][:, step] for name in BEFORE_MEETING}
-        work = sum(waits.values(), np.zeros(ranks))
-        came = start[:, step] + work
-        critical = int((came - left).argmax())
-        last[critical] += 1
-        for name, of_ranks in waits.items():
-            spent[name] += float(of_ranks[critical])
-        spent["checkpoint"] += float(saved[critical])
-        spent[OTHER] += float((start[:, step] - left - saved)[critical])
+        came = start[:, step] + sum(waits.values(), np.zeros(ranks))
+        last[meet(came - left, waits | {"checkpoint": saved, OTHER: start[:, step] - left - saved})] += 1
         spent["exchange"] += float(seconds["exchange"][:, step].min())
         left, saved = came + seconds["exchange"][:, step], seconds["checkpoint"][:, step]
         if step in passes:
             whole, busy = passes[step]
-            critical = int((saved + busy).argmax())
-            spent["checkpoint"] += float(saved[critical])
-            spent[VALIDATION] += float(whole[critical])
+            meet(saved + busy, {"checkpoint": saved, VALIDATION: whole})
             left, saved = left + saved + whole, np.zeros(ranks)
-    critical = int((loop - left).argmax())
-    spent["checkpoint"] += float(saved[critical])
-    spent[OTHER] += float((loop - left - saved)[critical])
+    meet(loop - left, {"checkpoint": saved, OTHER: loop - left - saved})
     shown = {name: value for name, value in spent.items() if value or name in ("stall", "compute", "exchange")}
     return CriticalPath(shown, last.tolist(), float(loop.mean()))
 

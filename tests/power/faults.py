@@ -348,13 +348,16 @@ FAULTS = [
          "unit/test_larc.py::test_larc_is_adam_over_scaled_gradients"),
     ),
     *_faults(
-        "reports/traces/tensorflow.py",
+        "reports/traces/accounting.py",
         ("heapq.heappush(under_way, (-at, begun[at]))", "heapq.heappush(under_way, (at, begun[at]))",
-         "what a thread began last counts", "unit/test_input_time.py"),
+         "what a thread began last counts", "unit/traces/test_input_time.py"),
+    ),
+    *_faults(
+        "reports/traces/tensorflow.py",
         ("busy = busy or {", "busy = busy and {", "a Python function of which nothing is known",
-         "unit/test_input_time.py"),
+         "unit/traces/test_input_time.py"),
         ("yield name, count / threads", "yield name, 1 / len(busy)", "equal parts of threads",
-         "unit/test_input_time.py"),
+         "unit/traces/test_input_time.py"),
     ),
     *_faults(
         "harness/training/tf_events.py",
@@ -400,22 +403,22 @@ FAULTS = [
     *_faults(
         "reports/traces/chrome.py",
         ("if not under_way or ends <= under_way[-1]:", "if True:", "spans that overlap get rows of their own",
-         "unit/test_chrome_trace.py"),
+         "unit/traces/test_chrome_trace.py"),
     ),
     *_faults(
         "reports/traces/result_spans.py",
         ("> SAME) & (lasted > 0)", "> 1) & (lasted > 0)", "spans of another run are told",
-         "unit/test_broken_spans.py"),
+         "unit/traces/test_broken_spans.py"),
     ),
     *_faults(
         "reports/traces/chrome.py",
-        ("return min(0, int(", "return max(0, int(", "no event lies before 0", "unit/test_chrome_trace.py"),
+        ("return min(0, int(", "return max(0, int(", "no event lies before 0", "unit/traces/test_chrome_trace.py"),
     ),
     *_faults(
         "reports/traces/timelogger.py",
         ("with_passes(timeline.part(timeline.trial == trial))", "with_passes(timeline)",
          "the log has the spans of one trial",
-         "unit/test_published_spans.py"),
+         "unit/traces/test_published_spans.py"),
     ),
     *_faults(
         "harness/library/course.py",

@@ -12,7 +12,7 @@ from dlio_bench.reports.collection import load_all
 from dlio_bench.reports.traces.timelogger import parse
 from dlio_bench.reports.traces.trainers import breakdown, phases, spans
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "result-3"
+GOLDEN = Path(__file__).parents[2] / "golden" / "result-3"
 
 
 def test_the_phases_add_up_to_the_loop() -> None:

@@ -21,7 +21,7 @@ from tests.mutations import cut, edited, ends_well, mutations
 from tests.timelines import KINDS, Row, about, row, save
 from tests.trace_events import checked
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "result-3"
+GOLDEN = Path(__file__).parents[2] / "golden" / "result-3"
 RESULT, STEPS = load(GOLDEN)
 TRACKS = [Track(0, "node1", 10, "trainer"), Track(1, "node1", 20, "trainer"), Track(1, "node1", 20, "reader-0")]
 ROWS = [

@@ -20,7 +20,7 @@ from dlio_bench.reports.traces.timeline import Timeline, Track
 from tests.pages import Page
 from tests.results import Complete
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "result-3"
+GOLDEN = Path(__file__).parents[2] / "golden" / "result-3"
 TRIAL = 1
 
 

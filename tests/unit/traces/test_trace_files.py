@@ -7,7 +7,7 @@ import pytest
 
 from dlio_bench.harness.cli import main
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "result-3"
+GOLDEN = Path(__file__).parents[2] / "golden" / "result-3"
 RECORD = (
     "('TIME LOGGER OUTPUT', 'For Excel:0, 3, train, Training Iteration, 1532112345.6, 1532112346.1, 0.5, 4711, main')"
 )
