@@ -248,4 +248,4 @@ def _print(pairs: Sequence[Finished], folder: Path, judgement: Judgement | None,
         print(f"{text.render(results, verbose=options.verbose)}{repetition.told(results)}")
         print(f"  results  {folder}\n  report   {folder / 'report.html'}")
         if SPANS in options.trace:
-            print(f"  spans    {timeline.recorded(folder)} recorded, for: dlio-bench trace {shlex.quote(str(folder))}")
+            print(f"  spans    {timeline.spans_in(folder)} recorded, for: dlio-bench trace {shlex.quote(str(folder))}")

@@ -17,6 +17,7 @@ from dlio_bench.harness.tracing.arguments import refuse_others
 from dlio_bench.reports.files import write_whole
 from dlio_bench.reports.result import RESULT_NAME, STEPS_NAME
 from dlio_bench.reports.traces import access_pattern, components, darshan, log_account, timeline, timelogger
+from dlio_bench.reports.typed import to_json
 from dlio_bench.wrapping import cell, printable
 
 OF_RESULTS, OF_SPANS, OF_LOGS = "results", "a file of spans alone", "logs of TimeLogger"
@@ -84,7 +85,7 @@ def _of_logs(options: argparse.Namespace) -> int:
         )
         write_whole(options.csv, table.getvalue().encode())
     shown = log_account.account(log, options.nodes)
-    print(json.dumps(log_account.document(shown)) if options.json else log_account.render(shown), end="")
+    print(json.dumps(to_json(shown)) if options.json else log_account.render(shown), end="")
     return DataError.status if log.problems else 0
 
 

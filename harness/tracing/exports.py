@@ -37,7 +37,7 @@ def _write_chrome(options: argparse.Namespace, result: Result, steps: Steps, tri
     ranks = options.ranks or list(range(min(count, MOST_RANKS)))
     whose = chrome.about_result(result, trial)
     if recorded.spans is not None:
-        whole = chrome.chosen(recorded.spans, result.trials[trial].trial, ranks, chosen)
+        whole = chrome.spans_of(recorded.spans, result.trials[trial].trial, ranks, chosen)
         return _write_spans(options, whole, count, whose, recorded.problems)
     phases = list(trainers.phases(steps, trial, ranks, chosen))
     kept, about = chrome.earliest_phases(phases), chrome.ABOUT_STEPS
@@ -70,7 +70,7 @@ def write_chrome_of_spans(options: argparse.Namespace, spans: Timeline) -> File:
             f"--trial {trial + 1}: the file has spans of trials {', '.join(str(at + 1) for at in trials)}."
         )
     ranks = options.ranks or list(range(min(spans.ranks, MOST_RANKS)))
-    whole = chrome.chosen(spans, trial, ranks, None)
+    whole = chrome.spans_of(spans, trial, ranks, None)
     written = _write_spans(options, whole, spans.ranks, {"trial": trial + 1}, spans.problems)
     return {"file": str(options.chrome)} | written | {"source": f"trial {trial + 1}"}
 
@@ -83,7 +83,7 @@ def _write_timelogger(
         count, records = len(of_steps), iter(of_steps)
     else:
         number = result.trials[trial].trial
-        part = timelogger.published(recorded.spans, number)
+        part = timelogger.published_spans(recorded.spans, number)
         source, count, records = SPANS_NAME, len(part), timelogger.as_recorded(part, number)
     write_parts(options.timelogger, (f"{timelogger.record(span)}\n".encode() for span in records))
     return {"source": source, "spans": count}

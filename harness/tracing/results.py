@@ -50,9 +50,9 @@ class Traced(Struct, frozen=True):
         if self.recorded.spans is None:
             return {}
         trial = self.result.trials[self.trial]
-        dataset, node = span_pattern.of(self.recorded.spans, trial.trial)
-        counters = span_pattern.counted(trial.bytes_requested, trial.bytes_device)
-        found = {"io_pattern": access_pattern.noted(dataset, counters)}
+        dataset, node = span_pattern.patterns_of(self.recorded.spans, trial.trial)
+        counters = span_pattern.counter_note(trial.bytes_requested, trial.bytes_device)
+        found = {"io_pattern": access_pattern.with_notes(dataset, counters)}
         return found if node is None else found | {"node_io_pattern": node}
 
     @property
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace, left_out: Sequence[str]) -> int:
     labels = tables.labels([result for result, _ in loaded.values()])
     every = []
     for label, (path, (result, steps)) in zip(labels, loaded.items(), strict=True):
-        trial, recorded = _trial(options.trial, result), result_spans.beside(path.parent, result, steps)
+        trial, recorded = _trial(options.trial, result), result_spans.load_beside(path.parent, result, steps)
         files = exports.write(options, result, steps, trial, recorded)
         every.append(Traced(label, result, steps, trial, recorded, files))
     scalings = scaling.scalings([of.case for of in every])

@@ -196,7 +196,7 @@ def main_bin(of: Direction) -> int | None:
     return int(np.argmax(of.sizes)) if any(of.sizes) else None
 
 
-def noted(of: Pattern, *notes: str) -> Pattern:
+def with_notes(of: Pattern, *notes: str) -> Pattern:
     """With more notes."""
     return replace(of, notes=(*of.notes, *notes))
 

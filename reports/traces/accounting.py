@@ -34,26 +34,26 @@ READ_COMPONENTS = {part.name for part in COMPONENTS if part.kind == "read"} - se
 Interval = tuple[float, float]  # start and end, in seconds
 
 
-def merged(intervals: Iterable[Interval]) -> list[Interval]:
-    """The union as a sorted list of intervals that lie apart; those that touch become one, as in the CDB study.
+def union(intervals: Iterable[Interval]) -> list[Interval]:
+    """As a sorted list of intervals that lie apart; those that touch become one, as in the CDB study.
 
     The study's function is `merge_and_add_common_intervals`. An interval that ends before it begins is left out.
     """
-    union: list[Interval] = []
+    apart: list[Interval] = []
     for start, end in sorted(interval for interval in intervals if interval[0] <= interval[1]):
-        if union and start <= union[-1][1]:
-            union[-1] = union[-1][0], max(union[-1][1], end)
+        if apart and start <= apart[-1][1]:
+            apart[-1] = apart[-1][0], max(apart[-1][1], end)
         else:
-            union.append((start, end))
-    return union
+            apart.append((start, end))
+    return apart
 
 
-def length(union: Iterable[Interval]) -> float:
+def length(apart: Iterable[Interval]) -> float:
     """Seconds of intervals that lie apart."""
-    return sum(end - start for start, end in union)
+    return sum(end - start for start, end in apart)
 
 
-def shared(first: Sequence[Interval], second: Sequence[Interval]) -> list[Interval]:
+def intersection(first: Sequence[Interval], second: Sequence[Interval]) -> list[Interval]:
     """What two unions have in common, as a union."""
     common: list[Interval] = []
     at = other = 0
@@ -70,7 +70,7 @@ def shared(first: Sequence[Interval], second: Sequence[Interval]) -> list[Interv
 
 def union_of(spans: Iterable[Span], components: Collection[str]) -> list[Interval]:
     """When any of the components was under way."""
-    return merged((span.start, span.end) for span in spans if span.component in components)
+    return union((span.start, span.end) for span in spans if span.component in components)
 
 
 class Additive(Struct, frozen=True):
@@ -115,7 +115,7 @@ def additive(spans: Iterable[Span], nodes: int, epochs: int | None = HEP_EPOCHS)
     }
 
 
-def summed(parts: Iterable[Additive]) -> Additive:
+def sum_of_epochs(parts: Iterable[Additive]) -> Additive:
     """Of all epochs."""
     rows = list(parts)
     return Additive(*(sum(getattr(row, name) for row in rows) for name in Additive.__struct_fields__))
@@ -159,7 +159,7 @@ def overlap(spans: Sequence[Span], first: Collection[str], second: str) -> Overl
     for rank in sorted({span.rank for span in spans}):
         of_rank = [span for span in spans if span.rank == rank]
         left, right = union_of(of_rank, first), union_of(of_rank, [second])
-        rows.append((length(left), length(right), length(shared(left, right))))
+        rows.append((length(left), length(right), length(intersection(left, right))))
     return Overlap(*(sum(row[at] for row in rows) / max(1, len(rows)) for at in range(3)))
 
 

@@ -83,7 +83,7 @@ def bandwidth(
     chosen = [span for span in spans if span.component in readers]
     formula = rule = None
     if readers == [READ_FILE]:
-        read = accounting.summed(accounting.additive(spans, nodes, epochs=None).values()).read
+        read = accounting.sum_of_epochs(accounting.additive(spans, nodes, epochs=None).values()).read
         if sizes.train_files == HEP_TRAIN_FILES and not sizes.tiny:
             formula = hep_bandwidth(len(chosen), read)
         if sizes.validation_bytes is not None and len(chosen) >= sizes.train_files and read:
@@ -109,7 +109,7 @@ def _thread_seconds(spans: Sequence[Span]) -> float:
     threads: dict[tuple[int, int, str], list[accounting.Interval]] = defaultdict(list)
     for span in spans:
         threads[span.rank, span.process, span.thread].append((span.start, span.end))
-    return sum(length(accounting.merged(intervals)) for intervals in threads.values())
+    return sum(length(accounting.union(intervals)) for intervals in threads.values())
 
 
 def times_ideal_seconds(seconds: Sequence[float | None], nodes: Sequence[int]) -> list[float | None]:

@@ -36,7 +36,7 @@ ABOUT_STEPS = {
 }
 
 
-def chosen(spans: Timeline, trial: int, ranks: Sequence[int], steps: range | None) -> Timeline:
+def spans_of(spans: Timeline, trial: int, ranks: Sequence[int], steps: range | None) -> Timeline:
     """The spans of a trial and of some ranks; with `steps`, what was under way while any of them was in these steps.
 
     trial: its number; steps: numbers of steps of the whole trial. The span of the loop is left out with `steps`.

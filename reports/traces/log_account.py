@@ -1,7 +1,6 @@
 """Where the time of a log of TimeLogger went, for a terminal: the study's accountings, and what overlapped."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from msgspec import Struct
 
@@ -11,7 +10,6 @@ from dlio_bench.reports.traces.accounting import ITERATION, READ_FILE, READ_IMAG
 from dlio_bench.reports.traces.tables import aligned, as_text, problem_lines, shortened
 from dlio_bench.reports.traces.timeline import Span
 from dlio_bench.reports.traces.timelogger import RESOLUTION, Log
-from dlio_bench.reports.typed import to_json
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable, wrapped
 
@@ -73,7 +71,9 @@ def account(log: Log, nodes: int | None) -> LogAccount:
         components=_components(spans),
         hep=hep,
         hep_left_out=max(0, 1 + max(epochs, default=-1) - accounting.HEP_EPOCHS),
-        hep_bandwidth=None if hep is None else bandwidth.hep_bandwidth(files, accounting.summed(hep.values()).read),
+        hep_bandwidth=None
+        if hep is None
+        else bandwidth.hep_bandwidth(files, accounting.sum_of_epochs(hep.values()).read),
         cdb_read=read,
         cdb_training=merged_latency(spans, ITERATION) if readers else None,
         cdb_counted_twice=accounting.counted_twice(spans, readers, [ITERATION]),
@@ -101,11 +101,6 @@ def _components(spans: Sequence[Span]) -> list[Component]:
         for name, of_name in by_name.items()
     ]
     return sorted(rows, key=lambda row: -row.exclusive_seconds)
-
-
-def document(shown: LogAccount) -> dict[str, Any]:
-    """As JSON."""
-    return to_json(shown)
 
 
 def render(shown: LogAccount) -> str:
@@ -145,7 +140,7 @@ def _hep(shown: LogAccount, epochs: dict[int, Additive]) -> Iterator[str]:
     parts = Additive.__struct_fields__
     yield aligned(("epoch", *parts), widths)
     numbered = {str(epoch + 1): row for epoch, row in epochs.items()}
-    for name, row in (numbered | {"all": accounting.summed(epochs.values())}).items():
+    for name, row in (numbered | {"all": accounting.sum_of_epochs(epochs.values())}).items():
         cells = (getattr(row, part) for part in parts)
         yield aligned((name, *(f"{seconds:.2f} ({_share(seconds, row.total)})" for seconds in cells)), widths)
     if shown.hep_left_out:

@@ -33,7 +33,7 @@ class Recorded(Struct, frozen=True):
         return self.spans is not None or self.damaged
 
 
-def beside(folder: Path, result: Result, steps: Steps) -> Recorded:
+def load_beside(folder: Path, result: Result, steps: Steps) -> Recorded:
     """The spans in the folder of a result. EnvironmentFailure where they cannot be read."""
     file = folder / SPANS_NAME
     if not file.exists():

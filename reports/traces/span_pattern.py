@@ -4,7 +4,17 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.reports.formatting import plural
-from dlio_bench.reports.traces.access_pattern import CLOSE, OPEN, OTHER, READ, WRITE, Accesses, Pattern, noted, pattern
+from dlio_bench.reports.traces.access_pattern import (
+    CLOSE,
+    OPEN,
+    OTHER,
+    READ,
+    WRITE,
+    Accesses,
+    Pattern,
+    pattern,
+    with_notes,
+)
 from dlio_bench.reports.traces.timeline import TENSORFLOW, Timeline
 from dlio_bench.units import format_bytes
 
@@ -17,7 +27,7 @@ METADATA = {"open": OPEN, "close": CLOSE}
 Mask = npt.NDArray[np.bool_]
 
 
-def of(timeline: Timeline, trial: int) -> tuple[Pattern, Pattern | None]:
+def patterns_of(timeline: Timeline, trial: int) -> tuple[Pattern, Pattern | None]:
     """The patterns of a trial: of the dataset's files, and of copies and tiers on the nodes, None where there are none.
 
     trial: as in the result. Every call of the kernel that our readers make is an access; what a library reads has no
@@ -32,14 +42,14 @@ def of(timeline: Timeline, trial: int) -> tuple[Pattern, Pattern | None]:
     dataset = _pattern(spans, is_read, np.zeros_like(is_read), is_metadata & ~of_copy)
     hidden = is_read & (spans.offset < 0)
     if hidden.any():
-        dataset = noted(dataset, _hidden(int(hidden.sum()), int(spans.bytes[hidden].sum())))
+        dataset = with_notes(dataset, _hidden(int(hidden.sum()), int(spans.bytes[hidden].sum())))
     if not is_read.any() and not is_node_read.any():
-        dataset = noted(dataset, "No read of this trial left a span: what its reader reads is not ours to see.")
+        dataset = with_notes(dataset, "No read of this trial left a span: what its reader reads is not ours to see.")
     if spans.of(*UNPLACED).any():
-        dataset = noted(dataset, "How long TensorFlow's own reads took is not known: they are in no time here.")
+        dataset = with_notes(dataset, "How long TensorFlow's own reads took is not known: they are in no time here.")
     lost = sum(timeline.lost.values())
     if lost:
-        dataset = noted(dataset, f"{plural(lost, 'span')} found no room, so that accesses may be missing here.")
+        dataset = with_notes(dataset, f"{plural(lost, 'span')} found no room, so that accesses may be missing here.")
     if not (is_node_read | is_node_write).any():
         return dataset, None
     return dataset, _pattern(spans, is_node_read, is_node_write, of_copy)
@@ -107,7 +117,7 @@ def _hidden(reads: int, size: int) -> str:
     )
 
 
-def counted(requested: int, device: int | None) -> str:
+def counter_note(requested: int, device: int | None) -> str:
     """What a trial's counters say of its bytes, spans or not. device: None: nobody could count them."""
     came = "an unknown amount" if device is None else format_bytes(device)
     return (

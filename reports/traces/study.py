@@ -66,15 +66,8 @@ PARTS = ("read", "load", "training", "checkpoint")
 def _hep(
     nodes: int, seconds: tuple[float, ...], shares: tuple[float, ...], calls: int, gigabytes: float, corrected: float
 ) -> Total:
-    parts = PARTS[: len(seconds)]
-    return Total(
-        nodes,
-        dict(zip(parts, seconds, strict=True)),
-        dict(zip(parts, shares, strict=True)),
-        calls,
-        gigabytes,
-        corrected,
-    )
+    of_parts, in_percent = (dict(zip(PARTS[: len(values)], values, strict=True)) for values in (seconds, shares))
+    return Total(nodes, of_parts, in_percent, calls, gigabytes, corrected)
 
 
 def _cdb(

@@ -211,7 +211,7 @@ def load(path: Path) -> Timeline:
     return _checked(about, columns)
 
 
-def recorded(folder: Path) -> int:
+def spans_in(folder: Path) -> int:
     """How many spans are beside the results in the folder of a run. What numpy.load raises."""
     counts = []
     for path in folder.glob(f"*/{SPANS_NAME}"):

@@ -118,7 +118,7 @@ def record(span: Span) -> str:
     return str(parts)
 
 
-def published(timeline: Timeline, trial: int) -> Timeline:
+def published_spans(timeline: Timeline, trial: int) -> Timeline:
     """The spans of a trial whose components have a published name. trial: its number.
 
     Where none of these is the study's for reading, the reads of our readers are in, by our names.

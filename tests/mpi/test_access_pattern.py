@@ -82,7 +82,7 @@ def test_the_pattern_of_a_run_is_what_strace_sees(traced: Path) -> None:
     seen = calls(traced / "traces", {file for spans in of_readers for file in spans.files.values()})
     all_reads = [call for call in seen if call.name in READS]
     for spans in of_readers:
-        ours, _ = span_pattern.of(spans, 0)
+        ours, _ = span_pattern.patterns_of(spans, 0)
         reads, all_reads = all_reads[: ours.reads.count], all_reads[ours.reads.count :]
         assert sorted((call.file, call.offset, call.result) for call in reads) == of_dataset(spans)
         assert ours.reads.bytes == sum(call.result for call in reads) > 0

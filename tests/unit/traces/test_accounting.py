@@ -15,12 +15,12 @@ from dlio_bench.reports.traces.accounting import (
     Additive,
     additive,
     exclusive,
+    intersection,
     length,
-    merged,
     merged_latency,
     overlap,
-    shared,
-    summed,
+    sum_of_epochs,
+    union,
 )
 from dlio_bench.reports.traces.bandwidth import cdb_bandwidth, hep_bandwidth
 from dlio_bench.reports.traces.timeline import Span
@@ -43,14 +43,14 @@ def moments(of: list[tuple[int, int]]) -> set[int]:
 
 @given(intervals, intervals)
 def test_unions_are_those_of_their_moments(first: list[tuple[int, int]], second: list[tuple[int, int]]) -> None:
-    left, right = merged(first), merged(second)
+    left, right = union(first), union(second)
     assert length(left) == len(moments(first))
-    assert length(shared(left, right)) == len(moments(first) & moments(second))
+    assert length(intersection(left, right)) == len(moments(first) & moments(second))
     assert all(one[1] < other[0] for one, other in pairwise(left))
 
 
 @pytest.mark.parametrize(
-    ("given_intervals", "union"),
+    ("given_intervals", "apart"),
     [
         ([], []),
         ([(1, 2), (2, 3)], [(1, 3)]),  # they touch
@@ -59,8 +59,8 @@ def test_unions_are_those_of_their_moments(first: list[tuple[int, int]], second:
         ([(3, 1), (5, 6)], [(5, 6)]),  # a clock was set back
     ],
 )
-def test_what_touches_is_one(given_intervals: list[tuple[float, float]], union: list[tuple[float, float]]) -> None:
-    assert merged(given_intervals) == union
+def test_what_touches_is_one(given_intervals: list[tuple[float, float]], apart: list[tuple[float, float]]) -> None:
+    assert union(given_intervals) == apart
 
 
 def test_the_additive_accounting_by_hand() -> None:
@@ -75,7 +75,7 @@ def test_the_additive_accounting_by_hand() -> None:
     parts = additive(spans, 2)
     assert parts[0] == Additive(read=3.0, load=1.0, training=15.0, checkpoint=1.0)
     assert parts[7] == Additive(read=0.0, load=0.0, training=-2.0, checkpoint=2.0)
-    assert summed(parts.values()).checkpoint == 3.0
+    assert sum_of_epochs(parts.values()).checkpoint == 3.0
     assert parts[0].total == 20.0  # of an iteration a node
 
 

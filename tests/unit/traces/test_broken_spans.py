@@ -136,7 +136,7 @@ def test_a_component_of_another_version_is_drawn(place: Path) -> None:
 def test_a_file_that_is_cut_short_anywhere_is_damaged(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = save(place, about(TRACKS), [*ROWS, *READS])
     whole = path.read_bytes()
-    assert result_spans.beside(place, RESULT, STEPS).spans is not None
+    assert result_spans.load_beside(place, RESULT, STEPS).spans is not None
     for length in (*range(0, len(whole), 61), *range(len(whole) - 30, len(whole))):
         path.write_bytes(whole[:length])
         with pytest.raises(DataError, match="no whole file of spans"):
@@ -167,9 +167,9 @@ def test_edited_files(in_memory: Path, chance: random.Random) -> None:
             save(in_memory, about(TRACKS), rows, **{name: values.astype(kind)})
 
     def use() -> None:
-        spans = result_spans.beside(in_memory, RESULT, STEPS)
+        spans = result_spans.load_beside(in_memory, RESULT, STEPS)
         if spans.spans is not None:
-            part = chrome.chosen(spans.spans, 0, [0, 1], None)
+            part = chrome.spans_of(spans.spans, 0, [0, 1], None)
             trace = in_memory / "trace.json"
             chrome.write(trace, chrome.of_timeline(part), chrome.about_timeline(part))
             checked(trace.read_bytes())

@@ -76,15 +76,15 @@ def test_a_span_that_ends_before_it_begins_is_an_instant_that_tells_so(tmp_path:
 
 
 def test_no_spans_at_all_make_a_trace(tmp_path: Path, spans: Timeline) -> None:
-    assert traced(tmp_path, chrome.chosen(spans, 7, [0], None)).traceEvents == []
+    assert traced(tmp_path, chrome.spans_of(spans, 7, [0], None)).traceEvents == []
 
 
 def test_steps_choose_what_was_under_way_in_them(spans: Timeline) -> None:
-    part = chrome.chosen(spans, 0, [0, 1], range(2, 4))
+    part = chrome.spans_of(spans, 0, [0, 1], range(2, 4))
     assert [spans.components[code].name for code in part.component.tolist()] == ["Training Iteration"] * 4 + [
         "pread", "decode"
     ]  # fmt: skip
-    assert set(chrome.chosen(spans, 0, [1], None).rank.tolist()) == {1}
+    assert set(chrome.spans_of(spans, 0, [1], None).rank.tolist()) == {1}
 
 
 def test_of_too_many_spans_the_earliest_are_kept(spans: Timeline) -> None:

@@ -30,7 +30,7 @@ def timeline(*rows: tuple[int, str, int, int, int], lost: dict[int, int] | None 
 
 
 def test_reads_and_opens_of_copies_are_the_node_s() -> None:
-    told, node = span_pattern.of(
+    told, node = span_pattern.patterns_of(
         timeline(
             (STAGER, "open", 0, -1, 0),
             (STAGER, "stage read", 0, 0, 100),
@@ -60,12 +60,12 @@ def test_an_open_inside_a_read_of_its_thread_counts_once() -> None:
         (READER, "pread", 1, 0, 10),
     )
     spans.start[:], spans.end[:] = [0, 1, 2, 11, 12], [10, 4, 3, 12, 14]
-    told, _ = span_pattern.of(spans, 0)
+    told, _ = span_pattern.patterns_of(spans, 0)
     assert (told.reads.seconds, told.metadata_seconds) == (7 + 2, 3 + 1 + 1)
 
 
 def test_what_a_library_reads_has_bytes_but_no_sizes() -> None:
-    told, node = span_pattern.of(
+    told, node = span_pattern.patterns_of(
         timeline(
             (READER, "library read", 0, -1, 1000),
             (READER, "records", -1, -1, 500),
@@ -86,10 +86,10 @@ def test_what_a_library_reads_has_bytes_but_no_sizes() -> None:
 
 def test_other_trials_are_left_out_and_lost_spans_are_told() -> None:
     spans = timeline((READER, "pread", 0, 0, 10), lost={1: 5}, trial=2)
-    told, _ = span_pattern.of(spans, 2)
+    told, _ = span_pattern.patterns_of(spans, 2)
     assert told.reads.count == 1
     assert "5 spans found no room" in render(told)
-    unseen, _ = span_pattern.of(spans, 0)
+    unseen, _ = span_pattern.patterns_of(spans, 0)
     assert render(unseen).splitlines()[0] == "I/O pattern: no data seen"
     assert "No read of this trial left a span" in render(unseen)
     assert "consecutive" not in render(unseen)
