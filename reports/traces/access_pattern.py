@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dlio_bench.reports.formatting import NOTHING, format_share, format_time, plural
-from dlio_bench.reports.traces.tables import aligned, as_text
+from dlio_bench.reports.traces.tables import as_text, table_row
 from dlio_bench.reports.typed import to_json
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable, wrapped
@@ -288,7 +288,7 @@ def _table(directions: dict[str, Direction]) -> Iterator[str]:
         if any(each.sizes[at] for each in shown):
             rows[f"size {name}"] = [f"{each.sizes[at]:,}" if each.sizes[at] else NOTHING for each in shown]
     for name, cells in rows.items():
-        yield aligned((name, *cells), COLUMNS)
+        yield table_row((name, *cells), COLUMNS)
 
 
 def _metadata(of: Pattern) -> list[str]:

@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from dlio_bench.reports.formatting import NOTHING, format_time, plural
 from dlio_bench.reports.lines import fit
 from dlio_bench.reports.traces.accounting import exclusive
-from dlio_bench.reports.traces.tables import aligned, as_text, shortened
+from dlio_bench.reports.traces.tables import as_text, shorten, table_row
 from dlio_bench.reports.traces.timeline import TENSORFLOW, TRAINER, Clock, Timeline, spans
 from dlio_bench.tensorflow_operations import REPORT_BYTES
 from dlio_bench.units import format_bytes
@@ -93,12 +93,12 @@ def render(timeline: Timeline, trial: int) -> str:
 def _lines(rows: Sequence[Row], clocks: Sequence[str]) -> Iterator[str]:
     widths = (-21, 7, 7, 7, 15, 8, 7)
     yield ""
-    yield aligned(("component", *HEADS[:-1], "bytes ", "mean"), widths)
+    yield table_row(("component", *HEADS[:-1], "bytes ", "mean"), widths)
     for row in rows:
         *cells, moved = row.cells("-")
         mean = NOTHING if row.mean_bytes is None else format_bytes(row.mean_bytes)
-        name = shortened(printable(row.component), 21)
-        yield aligned((name, *cells, f"{moved}{'*' if row.derived else ' '}", mean), widths)
+        name = shorten(printable(row.component), 21)
+        yield table_row((name, *cells, f"{moved}{'*' if row.derived else ' '}", mean), widths)
     yield from wrapped(
         "Mean of ranks. Trainer: on its thread, without the spans inside. Threads: all of a rank, added up; 'of ranks' "
         "is the least and the most of them.",
@@ -139,11 +139,11 @@ def _file_lines(timeline: Timeline, name: str) -> Iterator[str]:
     for problem in timeline.problems:
         yield from wrapped(printable(problem), "  problem   ", whole_words=True)
     widths = (-26, 6, 9, 10, 10)
-    yield aligned(("component", "ranks", "spans", "seconds", "bytes"), widths)
+    yield table_row(("component", "ranks", "spans", "seconds", "bytes"), widths)
     for row in _file_rows(timeline):
         size = format_bytes(row["bytes"]) if row["bytes"] else ""
         cells = (fit(printable(row["component"]), 25), row["ranks"], row["spans"], format_time(row["seconds"]), size)
-        yield aligned(cells, widths)
+        yield table_row(cells, widths)
 
 
 def file_document(timeline: Timeline) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from msgspec.structs import fields
 
 from dlio_bench.reports.formatting import NOTHING, format_time
 from dlio_bench.reports.traces.access_pattern import COLUMNS, limits, traffic
-from dlio_bench.reports.traces.tables import aligned, as_text
+from dlio_bench.reports.traces.tables import as_text, table_row
 from dlio_bench.reports.typed import to_json
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable, wrapped
@@ -98,7 +98,7 @@ def _lines(of: Counted) -> Iterator[str]:
         ("mean size", _mean(io.rchar, io.syscr), _mean(io.wchar, io.syscw)),
         ("at the device", format_bytes(io.read_bytes), format_bytes(io.write_bytes)),
     ):
-        yield aligned(row, COLUMNS)
+        yield table_row(row, COLUMNS)
     yield ""
     yield from wrapped(UNKNOWN, "  ")
     yield from wrapped(COUNTED, "  ")

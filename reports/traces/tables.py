@@ -34,7 +34,7 @@ def table_lines(table: Table) -> Iterator[str]:
     """Title and rows, at most WIDTH columns: columns that find no room stand below the others."""
     yield from wrapped(printable(table.title), INDENT)
     ours, published = (
-        [(shortened(printable(name), LONGEST), cells) for name, cells in rows] for rows in (table.rows, table.published)
+        [(shorten(printable(name), LONGEST), cells) for name, cells in rows] for rows in (table.rows, table.published)
     )
     first = max(len(name) for name, _ in [*ours, *published, *([(PUBLISHED, ())] if published else [])])
     columns = zip(table.heads, *(cells for _, cells in [*ours, *published]), strict=True)
@@ -59,14 +59,14 @@ def _fitting(widths: Sequence[int], room: int) -> Iterator[list[int]]:
     yield part
 
 
-def aligned(cells: Sequence[object], widths: Sequence[int]) -> str:
+def table_row(cells: Sequence[object], widths: Sequence[int]) -> str:
     """A line of cells, each to the right of its width, or, where that is negative, to the left."""
     pairs = zip(cells, widths[: len(cells)], strict=True)
     shown = (f"{cell!s:>{width}}" if width >= 0 else f"{cell!s:<{-width}}" for cell, width in pairs)
     return f"{INDENT}{' '.join(shown)}".rstrip()
 
 
-def shortened(text: str, width: int) -> str:
+def shorten(text: str, width: int) -> str:
     """A text of at most so many columns; one that was longer ends with '…'."""
     return text if len(text) <= width else f"{text[: width - 1]}…"
 

@@ -18,7 +18,7 @@ from dlio_bench.components import Component
 from dlio_bench.reports.formatting import format_share, format_time, plural
 from dlio_bench.reports.traces.accounting import ITERATION, NEXT_BATCH, Interval, latest
 from dlio_bench.reports.traces.components import is_derived
-from dlio_bench.reports.traces.tables import aligned, as_text, shortened
+from dlio_bench.reports.traces.tables import as_text, shorten, table_row
 from dlio_bench.reports.traces.timeline import RuntimeTrace, Timeline
 from dlio_bench.reports.typed import to_json
 from dlio_bench.tensorflow_operations import REPORT_BYTES
@@ -171,11 +171,11 @@ def _lines(shown: InputTable) -> Iterator[str]:
     yield from wrapped(f"waiting for input in {of_trial}, by TensorFlow's trace: {whole}", "  ", whole_words=True)
     yield ""
     widths = (-NAME, -24, 8, 6, 6, 8)
-    yield aligned(("inside", "waiting for", "time", "share", "spans", "bytes "), widths)
+    yield table_row(("inside", "waiting for", "time", "share", "spans", "bytes "), widths)
     for row in shown.rows:
-        name, time, share = shortened(printable(row.operation), NAME), format_time(row.seconds), format_share(row.share)
+        name, time, share = shorten(printable(row.operation), NAME), format_time(row.seconds), format_share(row.share)
         size = ("" if row.bytes is None else format_bytes(row.bytes)) + ("*" if row.derived else " ")
-        yield aligned((name, row.waited_for, time, share, row.spans, size), widths)
+        yield table_row((name, row.waited_for, time, share, row.spans, size), widths)
     yield ""
     for line in _notes(shown):
         yield from wrapped(line, "  ", whole_words=True)

@@ -10,7 +10,7 @@ from msgspec import Struct
 from dlio_bench.reports.formatting import format_share, format_time, plural
 from dlio_bench.reports.meetings import Floats, Steps, phase
 from dlio_bench.reports.metrics import PHASES
-from dlio_bench.reports.traces.tables import aligned, as_text
+from dlio_bench.reports.traces.tables import as_text, table_row
 from dlio_bench.reports.traces.timeline import BEFORE, Span
 from dlio_bench.reports.types import Plan, Result
 from dlio_bench.wrapping import printable, wrapped
@@ -103,7 +103,7 @@ def _lines(result: Result, steps: Steps, trial: int) -> Iterator[str]:
     yield f"  trial {number + 1} of {len(result.trials)}: its loop took {format_time(loop)}, mean of ranks"
     yield ""
     for name, cells in [("phase", HEADS), *((row.phase, row.cells) for row in breakdown(steps, trial))]:
-        yield aligned((name, *cells[:-1], f"  {cells[-1]}"), (-11, 12, 13, 10, 7, 0))
+        yield table_row((name, *cells[:-1], f"  {cells[-1]}"), (-11, 12, 13, 10, 7, 0))
     yield ""
     yield from wrapped("Mean of ranks. A later epoch: the mean of all after the first.", "  ")
 
