@@ -38,8 +38,7 @@ from dlio_bench.harness.run.options import EXIT_STATUSES, MAIN_EXAMPLE, RUN
 from dlio_bench.harness.simulator import arguments as simulator
 from dlio_bench.harness.storage_bench.options import STORAGE
 from dlio_bench.harness.studies import arguments as studies
-from dlio_bench.harness.tracing.arguments import add_trace
-from dlio_bench.harness.tracing.command import run_trace
+from dlio_bench.harness.tracing.arguments import add_trace, run_trace
 from dlio_bench.units import format_seconds
 from dlio_bench.wrapping import printable
 

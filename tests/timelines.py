@@ -10,8 +10,8 @@ import numpy as np
 from dlio_bench.components import COMPONENTS
 from dlio_bench.harness.run.measured import steps_file
 from dlio_bench.recorder import NO_EPOCH
-from dlio_bench.reports import timeline
-from dlio_bench.reports.timeline import ABOUT, SCHEMA, SPANS_NAME, TYPES, About, Clock, Kind, Timeline, Track
+from dlio_bench.reports.traces import timeline
+from dlio_bench.reports.traces.timeline import ABOUT, SCHEMA, SPANS_NAME, TYPES, About, Clock, Kind, Timeline, Track
 
 KINDS = [Kind(component.name, component.kind) for component in COMPONENTS]
 NUMBER = {component.name: number for number, component in enumerate(COMPONENTS)}

@@ -39,10 +39,11 @@ from dlio_bench.harness.run.told.building import Setting
 from dlio_bench.harness.run.told.dry import describe
 from dlio_bench.harness.run.told.foresight import expected_seconds, least_seconds
 from dlio_bench.harness.storage.direct import alignment_of
-from dlio_bench.reports import html, judge, judgement_text, repetition, result, storage, text, timeline
+from dlio_bench.reports import html, judge, judgement_text, repetition, result, storage, text
 from dlio_bench.reports.judgement import Judgement
 from dlio_bench.reports.limits import Limits
 from dlio_bench.reports.meetings import Steps
+from dlio_bench.reports.traces import timeline
 from dlio_bench.reports.typed import to_json
 from dlio_bench.reports.types import Draft, Result
 
@@ -248,4 +249,4 @@ def _print(pairs: Sequence[Finished], folder: Path, judgement: Judgement | None,
         print(f"{text.render(results, verbose=options.verbose)}{repetition.told(results)}")
         print(f"  results  {folder}\n  report   {folder / 'report.html'}")
         if SPANS in options.trace:
-            print(f"  spans    {timeline.recorded(folder)} recorded, for: dlio-bench trace {shlex.quote(str(folder))}")
+            print(f"  spans    {timeline.spans_in(folder)} recorded, for: dlio-bench trace {shlex.quote(str(folder))}")

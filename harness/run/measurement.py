@@ -28,7 +28,7 @@ from dlio_bench.harness.run.measured.outlook import SAMPLE
 from dlio_bench.harness.run.told.building import Launched, Setting, build
 from dlio_bench.reports.environment import Launcher
 from dlio_bench.reports.meetings import Steps
-from dlio_bench.reports.timeline import SPANS_NAME, xplane_name
+from dlio_bench.reports.traces.timeline import SPANS_NAME, xplane_name
 from dlio_bench.reports.types import Draft
 
 

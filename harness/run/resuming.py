@@ -29,7 +29,7 @@ from dlio_bench.reports import result
 from dlio_bench.reports.collection import load_all
 from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.meetings import Steps
-from dlio_bench.reports.timeline import UNFINISHED_NAME
+from dlio_bench.reports.traces.timeline import UNFINISHED_NAME
 from dlio_bench.reports.typed import convert, to_json
 from dlio_bench.reports.types import Draft, Plan, Result
 

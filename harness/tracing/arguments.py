@@ -1,9 +1,12 @@
 """The options of `dlio-bench trace`."""
 
+import argparse
 from pathlib import Path
 
+from dlio_bench.errors import UsageError
 from dlio_bench.harness.ground.options import Commands
-from dlio_bench.harness.tracing import span_files
+
+MOST_RANKS = 64  # in a trace, unless --ranks names them
 
 EXAMPLES = """\
 examples:
@@ -58,10 +61,65 @@ def add_trace(commands: Commands) -> None:
     of_results.add_argument(
         "--verbose", action="store_true", help="print the tables of each result too, where several are named"
     )
-    span_files.add_options(of_results)
+    of_results.add_argument(
+        "--ranks", type=_ranks, metavar="R[,R...]", help=f"ranks of the trace (default: the first {MOST_RANKS})"
+    )
+    of_results.add_argument(
+        "--steps",
+        type=_steps,
+        metavar="A-B",
+        help="what was under way in these steps of the trace's ranks, from 0 on over all epochs (default: all)",
+    )
+    of_results.add_argument(
+        "--chrome",
+        type=Path,
+        metavar="FILE",
+        help="write a trace of one result, for ui.perfetto.dev or Chrome; compressed if FILE ends in .gz",
+    )
+    of_results.add_argument(
+        "--timelogger",
+        type=Path,
+        metavar="FILE",
+        help="write the spans of one result as TimeLogger would have: steps, waits, reads",
+    )
     of_results.add_argument(
         "--html", type=Path, metavar="FILE", help="write the tables as a page with figures, over all results named"
     )
     of_logs = parser.add_argument_group("of logs")
     of_logs.add_argument("--nodes", type=int, metavar="N", help="nodes of the run (default: as many as ranks)")
     of_logs.add_argument("--csv", type=Path, metavar="FILE", help="write all records as the study's CSV table")
+
+
+def _ranks(text: str) -> list[int]:
+    numbers = text.split(",")
+    if not all(number.isdecimal() for number in numbers):
+        raise UsageError(f"--ranks '{text}' is no list of ranks. Write numbers from 0: --ranks 0,1,5.")
+    return [int(number) for number in numbers]
+
+
+def _steps(text: str) -> range:
+    first, _, last = text.partition("-")
+    if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+        raise UsageError(f"--steps '{text}' is no range of steps. Write the first and the last: --steps 0-99.")
+    return range(int(first), int(last) + 1)
+
+
+def run_trace(options: argparse.Namespace) -> int:
+    """Print what the paths hold, and write what is asked for."""
+    if options.counted:  # has no other threads, as NumPy starts them
+        from dlio_bench.harness.tracing import command_io
+
+        refuse_others(options, "counted", "dry_run")
+        return command_io.run(options)
+    from dlio_bench.harness.tracing import command
+
+    return command.run(options)
+
+
+def refuse_others(options: argparse.Namespace, mode: str, *with_it: str) -> None:
+    """UsageError for options that do not go with --darshan or --command."""
+    shown = {"counted": "command"}
+    for name, value in vars(options).items():
+        if value not in (None, False) and name not in ("command", "paths", "json", mode, *with_it):
+            flags = (shown.get(each, each).replace("_", "-") for each in (name, mode))
+            raise UsageError("--{} does not go with --{}. Leave one of them out.".format(*flags))

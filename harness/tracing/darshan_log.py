@@ -9,21 +9,17 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import msgspec
 
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.process import python_command
-
-if TYPE_CHECKING:
-    from dlio_bench.reports.darshan import Log
+from dlio_bench.reports.traces.darshan import NAMES, Log
 
 
-def load(path: Path) -> "Log":
+def load(path: Path) -> Log:
     """What is taken from a log. UsageError, EnvironmentFailure where pydarshan is missing, DataError."""
-    import msgspec
-
-    from dlio_bench.reports.darshan import Log
-
     if importlib.util.find_spec("darshan") is None:
         raise EnvironmentFailure(
             "Darshan's logs are read by the package darshan, which is not installed. Install it: pip install "
@@ -61,8 +57,6 @@ def _log(path: str) -> dict[str, Any]:
     """What `Log` has, by pydarshan."""
     import darshan
 
-    from dlio_bench.reports.darshan import NAMES
-
     report = darshan.DarshanReport(path, read_all=False)
     modules = [name for name in NAMES if name in report.modules]
     records = {}
@@ -80,7 +74,5 @@ def _log(path: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    import json
-
-    print(json.dumps(_log(sys.argv[1])), flush=True)
+    print(msgspec.json.encode(_log(sys.argv[1])).decode(), flush=True)
     os._exit(0)  # the library frees a damaged log twice when it is closed

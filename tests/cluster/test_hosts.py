@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dlio_bench.reports import timeline
+from dlio_bench.reports.traces import timeline
 from tests.cluster.cluster import Cluster
 from tests.processes import DLIO, PATIENCE, until
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from dlio_bench.reports import timeline
+from dlio_bench.reports.traces import timeline
 from tests.cluster.cluster import Cluster
 from tests.processes import PATIENCE, until
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from dlio_bench.harness.cli import main
-from dlio_bench.reports import span_pattern, timeline
-from dlio_bench.reports.access_pattern import BIN_ENDS, BINS
-from dlio_bench.reports.timeline import Timeline
+from dlio_bench.reports.traces import span_pattern, timeline
+from dlio_bench.reports.traces.access_pattern import BIN_ENDS, BINS
+from dlio_bench.reports.traces.timeline import Timeline
 from tests.datasets import made
 from tests.needs import require
 from tests.processes import DLIO
@@ -82,7 +82,7 @@ def test_the_pattern_of_a_run_is_what_strace_sees(traced: Path) -> None:
     seen = calls(traced / "traces", {file for spans in of_readers for file in spans.files.values()})
     all_reads = [call for call in seen if call.name in READS]
     for spans in of_readers:
-        ours, _ = span_pattern.of(spans, 0)
+        ours, _ = span_pattern.patterns_of(spans, 0)
         reads, all_reads = all_reads[: ours.reads.count], all_reads[ours.reads.count :]
         assert sorted((call.file, call.offset, call.result) for call in reads) == of_dataset(spans)
         assert ours.reads.bytes == sum(call.result for call in reads) > 0

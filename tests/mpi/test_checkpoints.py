@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from dlio_bench.harness.checkpoints import sets
-from dlio_bench.reports import checkpoint, timeline
+from dlio_bench.reports import checkpoint
 from dlio_bench.reports.result import load as load_result
+from dlio_bench.reports.traces import timeline
 from tests.mpi.conftest import Mount, complaint, dlio, start
 from tests.needs import require
 from tests.processes import DLIO, PATIENCE, descendants, gone, ranks_of, until

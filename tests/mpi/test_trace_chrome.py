@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from dlio_bench.harness.cli import main
-from dlio_bench.reports import timeline
 from dlio_bench.reports.collection import load_all
-from dlio_bench.reports.timelogger import parse
+from dlio_bench.reports.traces import timeline
+from dlio_bench.reports.traces.timelogger import parse
 from tests.browser import Browser
 from tests.needs import require
 from tests.processes import dlio
@@ -40,7 +40,7 @@ def test_the_trace_of_all_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[st
     path = folder / "trace.json"
     assert main(["trace", str(folder / f"prefetch-{RANKS}x1"), "--trial", "2", "--chrome", str(path)]) == 0
     all_spans_of_all_ranks_are_in_one_trace_that_follows_the_format(folder, path.read_bytes())
-    timelogger_has_the_steps_of_the_result(folder, tmp_path)
+    timelogger_has_the_steps_and_reads_of_the_result(folder, tmp_path)
     spans_of_another_reader_are_not_taken_for_those_of_a_result(folder, tmp_path, capsys)
     require("browser")
     chromium_finds_the_same_threads_and_spans(path.read_bytes())
@@ -82,12 +82,17 @@ def chromium_finds_the_same_threads_and_spans(content: bytes) -> None:
     assert len(depths) == RANKS
 
 
-def timelogger_has_the_steps_of_the_result(folder: Path, tmp_path: Path) -> None:
-    [(result, steps)] = load_all([folder / f"naive-{RANKS}x1"])
+def timelogger_has_the_steps_and_reads_of_the_result(folder: Path, tmp_path: Path) -> None:
+    of_reader = folder / f"prefetch-{RANKS}x1"
+    [(result, steps)] = load_all([of_reader])
     log = tmp_path / "log.txt"
-    assert main(["trace", str(folder / f"naive-{RANKS}x1"), "--trial", "2", "--timelogger", str(log)]) == 0
+    assert main(["trace", str(of_reader), "--trial", "2", "--timelogger", str(log)]) == 0
     written = parse(log.read_text(), "log")
     assert not written.problems
+    reads = timeline.load(of_reader)
+    assert (
+        sum(span.component == "pread" for span in written.spans) == (reads.of("pread") & (reads.trial == 1)).sum() > 0
+    )
     waits = [span for span in written.spans if span.component == "Call to Next Batch"]
     assert len(waits) == RANKS * result.plan.steps
     assert sum(span.seconds for span in waits) == pytest.approx(steps["stall"][1].sum())

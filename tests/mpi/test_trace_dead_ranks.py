@@ -18,8 +18,8 @@ from dlio_bench.harness.cli import main
 from dlio_bench.harness.machine import rescue
 from dlio_bench.harness.run.measured import recording
 from dlio_bench.harness.run.measured.unfinished_spans import left
-from dlio_bench.reports import timeline
-from dlio_bench.reports.timeline import TRAINER
+from dlio_bench.reports.traces import timeline
+from dlio_bench.reports.traces.timeline import TRAINER
 from tests.processes import PATIENCE, gone, pids_of, start, until
 
 RANKS = 2

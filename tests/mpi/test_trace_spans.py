@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from dlio_bench.harness.cli import main
-from dlio_bench.reports import accounting, timeline
 from dlio_bench.reports.meetings import Steps
 from dlio_bench.reports.metrics import PHASES
 from dlio_bench.reports.result import load
-from dlio_bench.reports.timeline import TRAINER, Timeline
+from dlio_bench.reports.traces import accounting, timeline
+from dlio_bench.reports.traces.timeline import TRAINER, Timeline
 from dlio_bench.reports.types import Result
 from tests.processes import dlio
 
@@ -218,6 +218,8 @@ def the_study_s_tables_come_from_the_spans(
         merged = document["accounts"]["merged"]
         assert sum(entry["read"] for entry in merged["epochs"].values()) == pytest.approx(rates["merged_seconds"])
         assert merged["totals"]["training"] <= (iterations.end - iterations.start).sum() * (1 + 1e-9)
+        elapsed = sum(merged["totals"].values()) - merged["counted_twice"]
+        assert elapsed <= part.end.max() - part.start.min() + 1e-9
         stalls = steps["stall"][trial].sum(axis=1).mean()
         assert document["accounts"]["waiting"]["totals"]["waiting"] == pytest.approx(stalls)
         assert sum(document["critical_path"]["last"]) == result.plan.steps

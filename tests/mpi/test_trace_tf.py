@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from dlio_bench.harness.cli import main
-from dlio_bench.reports import timeline
 from dlio_bench.reports.result import load
-from dlio_bench.reports.timeline import Timeline
+from dlio_bench.reports.traces import timeline
+from dlio_bench.reports.traces.timeline import Timeline
 from tests.processes import dlio
 from tests.trace_events import Complete, checked
 

@@ -23,7 +23,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from dlio_bench.reports import timeline
+from dlio_bench.reports.traces import timeline
 
 TRACE = ("--trace", "spans")
 

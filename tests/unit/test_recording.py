@@ -20,7 +20,7 @@ from dlio_bench.harness.readers.session import Reader
 from dlio_bench.harness.run.measured import recording
 from dlio_bench.harness.run.measured.trial import TrialTimes
 from dlio_bench.harness.timeline import StepLog
-from dlio_bench.reports import timeline
+from dlio_bench.reports.traces import timeline
 
 RANKS, TRIALS, STEPS, ADDS, PHASES = 16, 3, 10, 10_000, 7
 DATASET = cast(Dataset, SimpleNamespace(manifest=SimpleNamespace(files=[SimpleNamespace(name="a"), None, None])))

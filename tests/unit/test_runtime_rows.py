@@ -8,8 +8,8 @@ from dlio_bench.components import CODE, COMPONENTS, Component
 from dlio_bench.harness.run.measured.runtime_rows import derived
 from dlio_bench.harness.training.tf_events import Alignment, Operations
 from dlio_bench.recorder import NO_EPOCH, NOWHERE, ROW
-from dlio_bench.reports import component_table, input_table
-from dlio_bench.reports.timeline import RuntimeTrace, Timeline, Track
+from dlio_bench.reports.traces import components, tensorflow
+from dlio_bench.reports.traces.timeline import RuntimeTrace, Timeline, Track
 
 WITHIN = 0.001
 
@@ -103,28 +103,28 @@ def test_the_table_of_several_ranks_says_who_was_waited_for() -> None:
         ],
         ranks=2,
     )  # fmt: skip
-    shown = input_table.table(spans, emulated=True)
+    shown = tensorflow.table(spans, emulated=True)
     assert shown is not None
     assert shown.stall == pytest.approx(8)
     rows = {row.operation: row for row in shown.rows}
     assert rows["tf:ReadFile"].seconds == pytest.approx(0.75)
     assert (rows["tf:ReadFile"].bytes, rows["tf:ReadFile"].derived) == (70, True)
     assert rows["tf:ReadFile"].spans == 1  # that of the other rank lies behind its trace
-    of_trial = {row.component: row for row in component_table.component_rows(spans, 0)}
+    of_trial = {row.component: row for row in components.component_rows(spans, 0)}
     assert [name for name, row in of_trial.items() if row.derived] == ["tf:ReadFile"]
-    assert " 169 B* " in component_table.render(spans, 0)
+    assert " 169 B* " in components.render(spans, 0)
     assert rows["tf:ReadFile"].waited_for == "the emulated file system"
     assert rows["tf:DecodeJpeg"].waited_for == "decoding"
     assert (rows["remote read"].waited_for, rows["remote read"].seconds) == ("other ranks", pytest.approx(1.5))
     assert rows["remote read"].derived is False
     assert not {"all-reduce", "records"} & rows.keys()
     assert (rows["tf:IteratorGetNext"].bytes, rows["tf:IteratorGetNext"].derived) == (101, False)
-    assert rows[input_table.NOTHING].seconds == pytest.approx(8 - 1 - 1.5)
+    assert rows[tensorflow.NOTHING].seconds == pytest.approx(8 - 1 - 1.5)
     assert [(step.step, step.stall) for step in shown.steps] == [(0, pytest.approx(4)), (1, pytest.approx(4))]
-    text = input_table.render(shown)
+    text = tensorflow.render(shown)
     assert max(map(len, text.splitlines())) <= 80
     assert "+1.00 %" in text
 
 
 def test_a_run_without_tensorflow_has_no_table() -> None:
-    assert input_table.table(timeline([(0, "Call to Next Batch", 0, 0.0, 1.0, 0)], ranks=0)) is None
+    assert tensorflow.table(timeline([(0, "Call to Next Batch", 0, 0.0, 1.0, 0)], ranks=0)) is None

@@ -21,7 +21,7 @@ from dlio_bench.harness.readers.session import Reader
 from dlio_bench.harness.run.measured import recording, unfinished_spans
 from dlio_bench.harness.run.measured.trial import TrialTimes
 from dlio_bench.harness.timeline import StepLog
-from dlio_bench.reports import timeline
+from dlio_bench.reports.traces import timeline
 from tests.trace_events import Complete, checked
 
 DATASET = cast(Dataset, SimpleNamespace())

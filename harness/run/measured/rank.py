@@ -46,7 +46,7 @@ from dlio_bench.harness.training.compute import fine_timers
 from dlio_bench.harness.training.trainer import Trainer
 from dlio_bench.reports import types
 from dlio_bench.reports.environment import Host, Mount, NodeRoom
-from dlio_bench.reports.timeline import SPANS_NAME
+from dlio_bench.reports.traces.timeline import SPANS_NAME
 
 # A trainer that wakes up may wait this long for the interpreter while a reader thread has it (Python's default: 5 ms).
 SWITCH_SECONDS = 1e-4

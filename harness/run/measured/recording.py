@@ -34,7 +34,7 @@ from dlio_bench.harness.run.measured.trainer_rows import Table, placed, trainer_
 from dlio_bench.harness.run.measured.trial import TrialTimes
 from dlio_bench.harness.training.tf_trace import Traced
 from dlio_bench.recorder import NOWHERE, ROW
-from dlio_bench.reports.timeline import (
+from dlio_bench.reports.traces.timeline import (
     ABOUT,
     COLUMNS,
     SCHEMA,

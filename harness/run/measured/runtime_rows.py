@@ -13,7 +13,7 @@ from dlio_bench.harness.run.measured.trial import TrialTimes
 from dlio_bench.harness.training.tf_events import Operations
 from dlio_bench.harness.training.tf_trace import Traced
 from dlio_bench.recorder import NO_EPOCH, NOWHERE, ROW
-from dlio_bench.reports.timeline import RuntimeTrace
+from dlio_bench.reports.traces.timeline import RuntimeTrace
 
 # Our spans that are reads of a file. Others enclose these, or belong to tiers and copies.
 FILE_READS = tuple(components.CODE[name] for name in ("pread", "copy read", "library read", "image file read"))

@@ -10,7 +10,7 @@ from dlio_bench.components import CODE
 from dlio_bench.harness.run.measured.trial import TrialTimes
 from dlio_bench.recorder import NO_EPOCH, NOWHERE, ROW
 from dlio_bench.reports.metrics import PHASES
-from dlio_bench.reports.timeline import Column
+from dlio_bench.reports.traces.timeline import Column
 
 LOOP, ITERATION, PASS = (CODE[name] for name in ("Training Loop", "Training Iteration", "validation"))
 OF_PHASES = tuple(  # what the phases of a step are, in the order of PHASES

@@ -23,7 +23,7 @@ from dlio_bench.harness.run.measured.recording import NOW, Kept, Now, column
 from dlio_bench.harness.run.measured.trainer_rows import ITERATION, PASS, placed, steps_rows, table_of
 from dlio_bench.recorder import HEAD, NOWHERE, ROW
 from dlio_bench.reports.formatting import plural
-from dlio_bench.reports.timeline import (
+from dlio_bench.reports.traces.timeline import (
     ABOUT,
     COLUMNS,
     SCHEMA,
