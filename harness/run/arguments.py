@@ -208,9 +208,8 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--threads",
         type=int,
         metavar="T",
-        help="most reading threads of a rank. Readers that read ahead use as many as the latency of their reads "
-        f"needs (default: up to {defaults.MOST_THREADS}; if the data is in the page cache, only as many as there are "
-        "cores)",
+        help="reading threads of a rank; fewer if the data is in the page cache (default: readers that read ahead use "
+        f"as many as make reading faster, up to {defaults.MOST_THREADS})",
     )
     how.add_argument(
         "--staging",
