@@ -67,6 +67,11 @@ class Dataset(Struct, frozen=True, eq=False):
         return len(self._checksums)
 
     @property
+    def file_per_sample(self) -> bool:
+        """Whether each sample is a file of its own."""
+        return self.samples == len(self.manifest.files)
+
+    @property
     def training_files(self) -> Sequence[FileEntry]:
         """Files of the training split, which come first; all where there is none of it."""
         return [entry for entry in self.manifest.files if entry.split == TRAIN] or self.manifest.files

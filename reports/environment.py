@@ -65,6 +65,7 @@ class EmulatedPfs(Struct, frozen=True, kw_only=True):
     cache_bandwidth: float | None = None
     opens: float | None = None
     via: str = "fuse"  # of results that do not say it: there was no other way
+    shared_by: str = "requests"  # likewise
 
 
 class Ceiling(Struct, frozen=True):

@@ -145,7 +145,7 @@ class Opened(ExitStack):
         super().__init__()
         self._form = form
         self._names = [(name, *name.removesuffix("]").partition("[")[::2]) for name in form.fields]
-        self._of_one = form.dataset.samples == len(form.dataset.manifest.files)
+        self._of_one = form.dataset.file_per_sample
         self._kept: dict[int, dict[str, Any]] = {}
 
     def batch(self, ids: Sequence[int], files: Sequence[int], arrays: Arrays | None = None) -> list[Any]:

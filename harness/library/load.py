@@ -80,7 +80,8 @@ def load(
 
     tiers: bytes of a node's tiers that keep samples, as {"ram": "2GB", "disk": "100GB"}; by default as
     `dlio-bench run`, which takes up to 40 % of a node's memory if the dataset is that large. local_tier: a folder on
-    node-local storage. staging: bytes of a rank's staging buffer. threads: that read ahead, at most.
+    node-local storage. staging: bytes of a rank's staging buffer. threads: that read ahead; by default
+    as many as make reading faster.
     io: direct reads past the page cache, with O_DIRECT, where the file system takes that.
 
     comm: a communicator of mpi4py whose ranks share the samples, each of which calls this; None: all that the launcher

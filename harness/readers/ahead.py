@@ -13,7 +13,7 @@ from dlio_bench.batches import Batch, Block
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.readers.sample_view import SampleView, stored_by_epoch
 from dlio_bench.harness.readers.session import Fetcher, OpenFetcher, Planned, Tally, pauses_before, touched
-from dlio_bench.harness.readers.threads import Readers, Spent, awake, queued_seconds, readers
+from dlio_bench.harness.readers.threads import Concurrency, Readers, Spent, awake, queued_seconds, readers
 from dlio_bench.recorder import NO_EPOCH, NOWHERE
 from dlio_bench.units import format_bytes
 
@@ -27,6 +27,9 @@ WAKE_AT = 1 / 4
 # to fetch again of Python's own code and data costs 20 us for each step.)
 LOOK_AT, SLOWER = 8, 2.0
 NOTHING = Spent()
+NO_CHUNKS = range(0)
+# Chunks from memory are taken for so long together: those of small files are as quickly read as taken.
+TAKEN_SECONDS = 500e-6
 
 
 def slots_of(staging_bytes: int, batch_bytes: int) -> int:
@@ -52,12 +55,15 @@ class Ahead:
         batch_bytes: int,
         step_seconds: float = 0.0,
         spare_cores: int,
+        fixed: bool = False,
     ) -> None:
         """Make slots for batches of at most `batch_bytes`. UsageError when the staging buffer cannot hold two.
 
         threads: at most; how many read follows from what reads take (see threads.readers). step_seconds: how long the
-        trainer computes in a step. spare_cores: threads that can compute beside trainers.
+        trainer computes in a step. spare_cores: threads that can compute beside trainers. fixed: all threads read
+        while storage keeps them waiting.
         """
+        self._fixed = fixed
         self.sample_view = sample_view
         self.processes: tuple[int, ...] = ()
         self._open_extents = open_extents
@@ -84,7 +90,8 @@ class Ahead:
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:
         """See Reader.session."""
         extents = self._open_extents()
-        work = _Work(plan, self._slots, extents, self._threads, self._spare_cores, self._step_seconds)
+        window = Concurrency(self._threads, fixed=self._fixed)
+        work = _Work(plan, self._slots, extents, window, self._threads, self._spare_cores, self._step_seconds)
         tallies = [tally.part() for _ in range(work.most)]
         workers = [
             threading.Thread(target=work.run, args=(i, own), name=f"reader-{i}", daemon=True)
@@ -114,12 +121,13 @@ class _Work:
         plan: Sequence[Planned],
         slots: Sequence[npt.NDArray[np.uint8]],
         extents: Fetcher,
+        window: Concurrency,
         threads: int,
         spare_cores: int,
         step_seconds: float,
     ) -> None:
         self._plan, self._slots, self._extents = plan, slots, extents
-        self._spare_cores, self._step_seconds = spare_cores, step_seconds
+        self._window, self._spare_cores, self._step_seconds = window, spare_cores, step_seconds
         self._views = [memoryview(slot) for slot in slots]
         self._chunks = extents.prepare([batch.ids for batch in plan])
         self._steps: list[int] = self._chunks.batches.tolist()  # of each chunk
@@ -132,6 +140,7 @@ class _Work:
         self._taken: dict[int, int] = {}  # step -> its slot
         self._free = list(reversed(range(len(slots))))
         self._wake_at = wake_at(len(slots))
+        self._begun: dict[int, int] = {}  # chunk that is being read -> the round in which it began
         self._awaited = -1  # the step that the trainer waits for
         self._pauses = pauses_before(plan)  # of each step
         self._passed = 0  # pauses that are over: nothing behind the next one is read yet
@@ -139,6 +148,8 @@ class _Work:
         # first chunk has told where the bytes come from.
         self._awake = 0
         self._spent, self._before = Spent(), Spent()  # since the last step, and until then
+        self._read = 0  # chunks that it was spent on
+        self._at_once = 1  # chunks that are taken together
         self._readers = Readers(self.most, trainer=False)
         self._looked_at = True  # whether the trainer's reads of this step are timed
         self._stopped = False
@@ -181,7 +192,12 @@ class _Work:
     def _choose(self) -> None:
         """See who is to read, by what the reads since the last step have taken."""
         a_step, self._before, self._spent = self._spent.seconds, self._spent.and_half_of(self._before), Spent()
-        self._readers = readers(self._before, a_step, self._step_seconds, most=self.most, spare_cores=self._spare_cores)
+        each = a_step / max(self._read, 1)
+        self._at_once, self._read = max(1, int(TAKEN_SECONDS / each)) if self._before.from_memory else 1, 0
+        most, waiting = self.most, min(self.most, self._window.threads)
+        self._readers = readers(
+            self._before, a_step, self._step_seconds, most=most, waiting=waiting, spare_cores=self._spare_cores
+        )
 
     def _await(self, step: int, tally: Tally) -> int | None:
         """The slot of a step, when all its chunks are in; None for a batch of no bytes.
@@ -202,13 +218,15 @@ class _Work:
                     if error := self._errors.get(step):
                         raise error
                     return self._taken.pop(step, None)
-                chunks = range(chunk := self._pick(), chunk + 1) if self._awake or not step else self._pick_all(step)
+                alone = step > 0 and not self._awake
+                chunks = self._pick_some(step, len(self._steps) if alone else self._at_once)
             spent, error = self._fetch(chunks, tally, timed=self._looked_at)
             if track := recorder.here():
                 track.epoch, track.step = NO_EPOCH, NOWHERE  # what the trainer does besides belongs elsewhere
             with self._lock:
-                self._finish(self._steps[chunks.start], spent, error, len(chunks))
+                self._finish(chunks, spent, error)
                 if step == 0 and not self._awake and not self._spent.from_memory:
+                    self._window.first(time.perf_counter(), spent.seconds, self._missing[0])
                     self._choose()
                     self._awake = self._readers.threads
                     self._rouse()
@@ -218,11 +236,11 @@ class _Work:
         return self._next < len(self._steps) and self._steps[self._next] == step
 
     def run(self, number: int, tally: Tally) -> None:
-        """A thread's side: take the next chunk whose slot is free, read it, say so."""
-        chunk = self._take(number)
-        while chunk >= 0:
-            spent, error = self._fetch(range(chunk, chunk + 1), tally)
-            chunk = self._take(number, self._steps[chunk], spent, error)
+        """A thread's side: take the next chunks whose slot is free, read them, say so."""
+        chunks = self._take(number)
+        while chunks:
+            spent, error = self._fetch(chunks, tally)
+            chunks = self._take(number, chunks, spent, error)
 
     def _fetch(self, chunks: range, tally: Tally, *, timed: bool = True) -> tuple[Spent, Exception | None]:
         """Read chunks of one step into its slot: the time it took (nothing unless `timed`), and what went wrong."""
@@ -234,6 +252,7 @@ class _Work:
             track.epoch, track.step = epoch, batch.step
         if timed:
             started, computing, queued = time.perf_counter(), time.thread_time(), queued_seconds()
+            files = cost.bytes_requested + cost.bytes_local
         try:
             self._extents.fetch(self._chunks, chunks, slot, cost)
         except Exception as failure:  # noqa: BLE001 - every failure is carried to the trainer's step
@@ -242,7 +261,8 @@ class _Work:
             return NOTHING, None
         queued = queued_seconds() - queued
         computing = time.thread_time() - computing
-        return Spent(max(time.perf_counter() - started - queued, 0.0), computing), None
+        seconds = max(time.perf_counter() - started - queued, 0.0)
+        return Spent(seconds, computing, files != cost.bytes_requested + cost.bytes_local), None
 
     def stop(self) -> None:
         """Let the threads end after the chunk they are at."""
@@ -251,16 +271,18 @@ class _Work:
             for room in self._room:
                 room.notify()
 
-    def _take(self, number: int, done: int = -1, spent: Spent = NOTHING, error: Exception | None = None) -> int:
-        """Give account of a chunk of step `done`, and get the next chunk for a thread to read, or -1 to end."""
+    def _take(
+        self, number: int, done: range = NO_CHUNKS, spent: Spent = NOTHING, error: Exception | None = None
+    ) -> range:
+        """Give account of the chunks `done`, and get the next ones for a thread to read; none to end."""
         with self._lock:
-            if done >= 0:
+            if done:
                 self._finish(done, spent, error)
             while not self._stopped and self._next < len(self._steps):
                 if number < self._awake and self._may_take_next():
-                    return self._pick()
+                    return self._pick_some(self._steps[self._next], self._at_once)
                 self._room[number].wait()
-            return -1
+            return NO_CHUNKS
 
     def _may_take_next(self) -> bool:
         """Whether there is a next chunk, and it may be begun with."""
@@ -271,22 +293,29 @@ class _Work:
             return False
         return step in self._taken or bool(self._free and (step == first or not self._missing[first]))
 
-    def _finish(self, step: int, spent: Spent, error: Exception | None, chunks: int = 1) -> None:
+    def _finish(self, chunks: range, spent: Spent, error: Exception | None) -> None:
         """Some chunks of a step are in memory, or failed."""
+        step = self._steps[chunks.start]
         if error is not None:
             self._errors.setdefault(step, error)
         self._spent = self._spent.and_(spent)
-        self._missing[step] -= chunks
+        seconds = spent.seconds if spent.files else 0.0
+        over = self._window.end(time.perf_counter(), seconds, self._begun.pop(chunks.start))
+        if over and self._awake and self._readers.waits:
+            self._awake = min(self.most, self._window.threads)
+            self._rouse()
+        self._read += len(chunks)
+        self._missing[step] -= len(chunks)
         if not self._missing[step]:
             if step == self._awaited:
                 self._ready.notify()
             if step == self._steps[0]:
                 self._rouse()
 
-    def _pick_all(self, step: int) -> range:
-        """All chunks of a step that nobody has taken yet; there is one. See _pick."""
+    def _pick_some(self, step: int, most: int) -> range:
+        """The next chunks of a step, up to so many; there is one. See _pick."""
         first = self._pick()
-        while self._mine(step):
+        while self._next < first + most and self._mine(step):
             self._next += 1
         return range(first, self._next)
 
@@ -294,6 +323,7 @@ class _Work:
         """The next chunk, whose batch gets a slot with its first one. There is a free one for it."""
         chunk = self._next
         self._next += 1
+        self._begun[chunk] = self._window.begin(time.perf_counter())
         if self._steps[chunk] not in self._taken:
             self._taken[self._steps[chunk]] = self._free.pop()
         return chunk

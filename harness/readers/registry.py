@@ -54,7 +54,7 @@ READS_AS = "double-buffer"  # the policy by which a producer of streams reads wh
 class Resources(Struct, frozen=True):
     """What a reader may use: threads, and bytes of staging buffer. `batch_bytes`: of its largest batch (see `opened`).
 
-    most_threads: how many may read ahead while storage keeps them waiting (None: `threads`).
+    most_threads: how many may read ahead while storage keeps them waiting, if that is not always `threads`.
     """
 
     threads: int
@@ -111,6 +111,7 @@ def _deliver(
             sample_view,
             resources.fetcher or extents,
             threads=resources.most_threads or resources.threads,
+            fixed=resources.most_threads in (None, resources.threads),
             staging_bytes=resources.staging_bytes,
             batch_bytes=resources.batch_bytes,
             step_seconds=resources.step_seconds,

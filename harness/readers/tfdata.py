@@ -70,7 +70,7 @@ class TfData:
         # a raw file is a sample without a CRC32C of its own
         self._bare = sample_view.dataset.manifest.container == "raw"
         self._compression = records.compression(sample_view.dataset)
-        single = sample_view.dataset.samples == len(sample_view.dataset.manifest.files)
+        single = sample_view.dataset.file_per_sample
         self._buffer = 0 if single or self._compression != "" else min(buffer, self._room())
         self._check = check
         self.options = {"threads": self._threads, "shuffle_buffer": self._buffer, "staging_bytes": staging_bytes}

@@ -1,5 +1,6 @@
 """How many threads read: pure functions of the cost of their reads, and of what the kernel knows of a thread."""
 
+import math
 import os
 import threading
 from typing import NamedTuple
@@ -29,14 +30,25 @@ HIDDEN, HIDDEN_SECONDS = 1 / 3, 500e-6
 QUICK_SECONDS = 200e-6
 POOL_THREADS = 4  # a rank, as in CDB's published pipeline
 
+# While storage keeps threads waiting, the number of chunks that are read at once follows their times, as TCP Vegas has
+# the number of packets follow theirs (Brakmo and Peterson, 1995): more chunks at once are worth it while each takes as
+# long as one alone; what makes them slower is a queue, in which the next batch stands behind later ones.
+FEWEST_QUEUED, MOST_QUEUED = (
+    1,
+    2,
+)  # chunks of a rank in that queue: below it reads more at once, above it fewer
+ROUND_CHUNKS = 4  # chunks at least whose mean time is looked at
+ROUNDS = 8  # after so many the queue is left to run empty, to see what a chunk takes without one
+
 
 class Spent(NamedTuple):
     """The cost of some reads: seconds from begin to end, and seconds in which their threads computed. Neither includes
-    time in which a thread was ready to run but had no core.
+    time in which a thread was ready to run but had no core. files: whether files were read, and not only other ranks.
     """
 
     seconds: float = 0.0
     computed: float = 0.0
+    files: bool = True
 
     @property
     def from_memory(self) -> bool:
@@ -53,27 +65,107 @@ class Spent(NamedTuple):
 
 
 class Readers(NamedTuple):
-    """Who reads: threads beside the trainer, and whether the trainer reads ahead with them."""
+    """Who reads: threads beside the trainer, and whether the trainer reads ahead with them.
+
+    waits: storage keeps them waiting, so that their number follows the times of chunks (see Concurrency).
+    """
 
     threads: int
     trainer: bool
+    waits: bool = False
 
 
-def readers(spent: Spent, a_step: float, step_seconds: float, *, most: int, spare_cores: int) -> Readers:
+def readers(spent: Spent, a_step: float, step_seconds: float, *, most: int, waiting: int, spare_cores: int) -> Readers:
     """Who is to read, after reads that took `spent`.
 
     a_step: seconds that the reads of a step take. step_seconds: how long the trainer computes in a step. most: the
-    largest number of threads. spare_cores: of this rank, without the trainer's.
-
-    If threads wait for storage, as many read as keep the cores busy: cores x (1 + waiting / computing), from B. Goetz
-    et al., Java Concurrency in Practice, 2006, section 8.2. An open of 5 ms before a read of 0.1 ms needs `most`
-    threads, data from memory one thread for each core.
+    largest number of threads. waiting: threads if storage keeps them waiting (see Concurrency). spare_cores: of this
+    rank, without the trainer's.
     """
     if spent.from_memory:
         hidden = step_seconds >= max(HIDDEN * a_step, HIDDEN_SECONDS)
         return Readers(min(most, max(0, spare_cores) + hidden), not hidden)
-    waiting = spent.seconds / max(spent.computed, 1e-6)
-    return Readers(min(most, max(1, spare_cores) * round(waiting)), trainer=False)
+    return Readers(waiting, trainer=False, waits=True)
+
+
+class Window(NamedTuple):
+    """How many chunks are read at once, and the mean time of a chunk in the fastest round of the last `rounds`."""
+
+    threads: int
+    fastest: float = math.inf
+    rounds: int = 0
+
+
+def next_window(window: Window, reading: float, seconds: float, most: int) -> Window:
+    """The window after a round in which on average `reading` chunks were read at once, each for `seconds`. Pure."""
+    fastest = min(window.fastest, seconds)
+    busy = reading * fastest / seconds  # chunks at once that would be as fast without a queue
+    if window.rounds == ROUNDS:
+        return Window(max(1, int(busy)))
+    threads = window.threads
+    if reading - busy > MOST_QUEUED:
+        threads = min(threads, int(busy) + MOST_QUEUED)
+    elif reading - busy < FEWEST_QUEUED and reading > 0.75 * threads:  # else they had nothing to read
+        threads = min(most, threads + max(1, int(busy if reading - busy < FEWEST_QUEUED / 2 else busy / 2)))
+    return Window(threads, fastest, window.rounds + 1)
+
+
+class Concurrency:
+    """The window of a rank, from when its chunks begin and end. The caller has the clock, and a lock.
+
+    Until the first batch is there all read for it: more of its chunks at once delay none that is needed earlier.
+    """
+
+    def __init__(self, most: int, *, fixed: bool = False) -> None:
+        """most: the largest number of threads. fixed: all read all the time."""
+        self._most, self._fixed = most, fixed
+        self._window = Window(most if fixed else 1)
+        self._round, self._chunks = 0, ROUND_CHUNKS
+        self._began = self._last = self._area = self._seconds = 0.0
+        self._reading = self._ended = 0
+
+    @property
+    def threads(self) -> int:
+        """Threads that are to read."""
+        return self._window.threads
+
+    def first(self, now: float, seconds: float, left: int) -> None:
+        """The first chunk has taken `seconds`, alone; so many of its batch are left."""
+        if left and not self._fixed:
+            self._window = Window(min(self._most, left), seconds, ROUNDS)
+            self._next_round(now, left)
+
+    def begin(self, now: float) -> int:
+        """A chunk begins. Returns its round, for `end`."""
+        self._pass(now)
+        self._reading += 1
+        return self._round
+
+    def end(self, now: float, seconds: float, begun: int) -> bool:
+        """A chunk of round `begun` has ended. seconds: without waiting for a core; 0 if it tells nothing of storage.
+
+        Returns whether the round has ended with it.
+        """
+        self._pass(now)
+        self._reading -= 1
+        if self._fixed or begun != self._round or not seconds:
+            return False
+        self._seconds += seconds
+        self._ended += 1
+        over = self._ended == self._chunks
+        if over:
+            reading = self._area / max(now - self._began, 1e-9)
+            self._window = next_window(self._window, reading, self._seconds / self._ended, self._most)
+            self._next_round(now, max(ROUND_CHUNKS, self.threads))
+        return over
+
+    def _pass(self, now: float) -> None:
+        self._area += self._reading * (now - self._last)
+        self._last = now
+
+    def _next_round(self, now: float, chunks: int) -> None:
+        self._round, self._chunks, self._began, self._last = self._round + 1, chunks, now, now
+        self._area, self._seconds, self._ended = 0.0, 0.0, 0
 
 
 def awake(reading: Readers, before: int, seconds: float) -> int:

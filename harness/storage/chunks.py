@@ -15,6 +15,7 @@ from dlio_bench.harness.storage.direct import Piece
 
 ALONE = 1 << 62  # is taken from the key of a file that one chunk alone reads
 MOST_PIECES = 1024  # buffers of one preadv: IOV_MAX of Linux, limits.h
+CHUNK_OPENS = 2  # files that a chunk opens at most, where each is opened anew: one thread opens them one by one
 
 
 class Samples(Struct, frozen=True):
@@ -69,14 +70,18 @@ class Work(Struct, frozen=True):
         return replace(self, samples=samples, reads=reads)
 
 
-def chunk_of(batches: Ids, starts: Ids, chunk_bytes: int) -> tuple[Ids, Ids]:
+def chunk_of(batches: Ids, starts: Ids, chunk_bytes: int, opened: Ids | None = None) -> tuple[Ids, Ids]:
     """Number the chunks of rows that are sorted by (batch, start): (first row of each and the end, batch of each).
 
-    Rows whose starts are in the same `chunk_bytes` of their batch are one chunk.
+    Rows whose starts are in the same `chunk_bytes` of their batch are one chunk. opened: of each row, the number of its
+    file in the order in which files are opened; a chunk opens CHUNK_OPENS of them.
     """
     part = starts // chunk_bytes
     new = np.ones(len(starts), dtype=bool)
     new[1:] = (batches[1:] != batches[:-1]) | (part[1:] != part[:-1])
+    if opened is not None:
+        first = np.maximum.accumulate(np.where(np.diff(batches, prepend=-1) != 0, opened, 0))  # of the batch
+        new[1:] |= np.diff((opened - first) // CHUNK_OPENS) != 0
     firsts = np.flatnonzero(new)
     return np.append(firsts, len(starts)), batches[firsts]
 
@@ -84,7 +89,7 @@ def chunk_of(batches: Ids, starts: Ids, chunk_bytes: int) -> tuple[Ids, Ids]:
 def reads(samples: Samples, chunk_bytes: int, *, of_one: bool = False) -> tuple[Reads, Ids]:
     """The calls that bring the samples in as they are stored, and the batch of each chunk.
 
-    of_one: each sample has a key of its own.
+    of_one: whether each sample is a file, whose key is its number in the order in which files are opened.
 
     Bytes that are neighbours in file and batch are one piece; pieces that are neighbours in the file alone are read by
     one call. A piece is at most `chunk_bytes` long.
@@ -115,9 +120,9 @@ def reads(samples: Samples, chunk_bytes: int, *, of_one: bool = False) -> tuple[
     row, lengths = np.repeat(row, parts), np.minimum(np.repeat(lengths, parts) - skipped, chunk_bytes)
     offsets, starts = np.repeat(offsets, parts) + skipped, np.repeat(starts, parts) + skipped
 
-    firsts, of_chunk = chunk_of(samples.batches[row], starts, chunk_bytes)
-    chunk = np.repeat(np.arange(len(of_chunk)), np.diff(firsts))
     keys = samples.keys[row]
+    firsts, of_chunk = chunk_of(samples.batches[row], starts, chunk_bytes, keys if of_one else None)
+    chunk = np.repeat(np.arange(len(of_chunk)), np.diff(firsts))
     if of_one:
         several = np.zeros(rows, dtype=bool)
         several[row[1:][(row[1:] == row[:-1]) & (chunk[1:] != chunk[:-1])]] = True

@@ -18,7 +18,17 @@ from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import DAMAGED, Dataset
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.errors import DataError
-from dlio_bench.harness.storage.chunks import Reads, Samples, Work, chunk_of, joined_ids, reads, rejoined, unstaged
+from dlio_bench.harness.storage.chunks import (
+    CHUNK_OPENS,
+    Reads,
+    Samples,
+    Work,
+    chunk_of,
+    joined_ids,
+    reads,
+    rejoined,
+    unstaged,
+)
 from dlio_bench.harness.storage.direct import Alignment, Piece
 from dlio_bench.harness.storage.direct_reads import DirectReads
 from dlio_bench.harness.storage.files import Held, Libraries, OpenFile, OpenFiles
@@ -69,7 +79,7 @@ class ExtentReader:
         self._stored = StoredFiles(dataset, self._staged, 0 if alignment is None else os.O_DIRECT)
         self._uncode = CONTAINERS[dataset.manifest.container].decode
         self._library = Libraries(CONTAINERS[dataset.manifest.container].library)
-        self._of_one = dataset.samples == len(dataset.manifest.files)
+        self._of_one = dataset.file_per_sample
         self._visits = 0  # samples that were read from files of one
         self._expected = False  # somebody has said what will be read
         self._preparing = threading.Lock()
@@ -122,7 +132,7 @@ class ExtentReader:
         samples = Samples(ids, keys, files, offsets, stored, delivered, batches, starts)
         checksums = self._dataset.checksums(ids, self._fields) if self._check else None
         if self._check or self._uncode is not None or self._application is not None or self._library.needed:
-            rows, of_chunk = chunk_of(batches, starts, chunk_bytes)
+            rows, of_chunk = chunk_of(batches, starts, chunk_bytes, keys if self._of_one else None)
             return Work(of_chunk, samples, rows, None, checksums)
         calls, of_chunk = reads(samples, chunk_bytes, of_one=self._of_one)
         return Work(of_chunk, samples, np.zeros(0, dtype=np.int64), calls, None)
@@ -172,7 +182,7 @@ class ExtentReader:
         started = time.perf_counter()
         (first, piece), (last, end) = calls.chunks[chunks.start].tolist(), calls.chunks[chunks.stop].tolist()
         rows, bounds = calls.calls[first:last].tolist(), calls.pieces[piece:end].tolist()
-        if len(chunks) > 1 and len(rows) <= 2 * len(chunks):  # parts of what is longer than a chunk
+        if len(chunks) > 1 and len(rows) < CHUNK_OPENS * len(chunks):  # parts of what is longer than a chunk
             rows, bounds = rejoined(rows, bounds)
         if self._uncached is not None:
             wanted, rows, bounds = unstaged(rows, bounds, self._staged)

@@ -194,6 +194,20 @@ def test_nodes_that_read_alike_get_the_same(started: Callable[..., Clients]) -> 
     assert [clients.counters(node).pfs_bytes for node in range(4)] == got
 
 
+def test_a_node_that_reads_by_many_threads_takes_nothing_from_others(started: Callable[..., Clients]) -> None:
+    clients = started(PfsSpec(80e6), 3)
+    callers, end = [clients.client(node) for node in [0] * 12 + [1, 2]], time.monotonic() + 0.8
+
+    def read(client: Client) -> None:
+        while time.monotonic() < end:
+            client.read(0, 0, MIB)
+
+    with ThreadPoolExecutor(len(callers)) as pool:
+        list(pool.map(read, callers))
+    got = [clients.counters(node).pfs_bytes for node in range(3)]
+    assert got[0] <= 3 * min(got[1:]) + 12 * MIB  # those on their way at the end
+
+
 def test_opens_take_their_latency_and_share_one_metadata_server(started: Callable[..., Clients]) -> None:
     clients = started(replace(FREE, open_seconds=0.05), 1)
     assert timed(lambda: clients.client().read(0, 0, 1)) >= 0.05

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.storage.pfs.bucket import SLACK, FileLock, LocalBucket, SharedBucket, Span, place
+from dlio_bench.harness.storage.pfs.bucket import SLACK, FileLock, LocalBucket, SharedLink, Span, left, place, through
 from tests.processes import open_files
 
 RATE = 1e6
@@ -61,6 +62,35 @@ def test_no_window_gets_more_than_the_rate_and_the_slack(
         assert after.start >= before.end  # one after the other
 
 
+@given(st.lists(st.floats(0, 1e9), min_size=1, max_size=8), st.floats(0, 1))
+def test_what_a_link_has_carried_was_the_same_of_all_queues(waiting: list[float], part: float) -> None:
+    carried = part * sum(waiting)
+    after = left(waiting, carried)
+    assert sum(waiting) - sum(after) == pytest.approx(carried, abs=1e-3)
+    gone = [before - now for before, now in zip(waiting, after, strict=True)]
+    assert all(now == 0 or one == pytest.approx(max(gone), abs=1e-3) for one, now in zip(gone, after, strict=True))
+    for queue, one in enumerate(gone):
+        if after[queue]:
+            assert through(waiting, one) == pytest.approx(carried, abs=1e-3)
+
+
+@given(st.lists(st.tuples(st.floats(0, 0.02), st.integers(1, 1 << 20), st.integers(0, 2)), min_size=1, max_size=20))
+def test_no_queue_gets_more_than_the_rate_in_any_window(transfers: list[tuple[float, int, int]]) -> None:
+    """On a clock that goes from one arrival to the next: all ends are known when nobody comes any more."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "link"
+        SharedLink.create(path, 3)
+        link, now, asked = SharedLink(path, 1e7), 100.0, []
+        for wait, count, queue in transfers:
+            now += wait
+            asked.append((now, count, link.reserve(count, now, 0.0, queue)))
+        ends = [link.wait(transfer, lambda _: None) for *_, transfer in asked]
+        link.close()
+    for (came, count, transfer), end in zip(asked, ends, strict=True):
+        assert end >= max(came + count / 1e7, transfer.end) - 1e-6
+    assert max(ends) - 100.0 >= sum(count for _, count, _ in asked) / 1e7 - 1e-6
+
+
 def test_a_link_that_is_asked_at_once_is_never_idle() -> None:
     link = LocalBucket(RATE)
     spans = [link.reserve(1000, 3.0 + late, late) for late in (0.0, 0.004, 0.003)]  # woken late, and given it back
@@ -69,22 +99,22 @@ def test_a_link_that_is_asked_at_once_is_never_idle() -> None:
 
 def test_processes_share_a_link(tmp_path: Path) -> None:
     path = tmp_path / "bucket"
-    SharedBucket.create(path)
+    SharedLink.create(path)
     code = (
-        "import sys, pathlib; from dlio_bench.harness.storage.pfs.bucket import SharedBucket; "
-        "b = SharedBucket(pathlib.Path(sys.argv[1]), 1e6); [b.reserve(1000, 50.0) for _ in range(500)]"
+        "import sys, pathlib; from dlio_bench.harness.storage.pfs.bucket import SharedLink; "
+        "b = SharedLink(pathlib.Path(sys.argv[1]), 1e6); [b.reserve(1000, 50.0) for _ in range(500)]"
     )
     command = [sys.executable, "-P", "-c", code, str(path)]
     processes = [subprocess.Popen(command) for _ in range(3)]
     assert [process.wait() for process in processes] == [0, 0, 0]
-    bucket = SharedBucket(path, 1e6)
-    assert bucket.reserve(0, 0.0).start == pytest.approx(50.0 + 1.5)  # 1500 transfers of 1 ms, none lost
+    bucket = SharedLink(path, 1e6)
+    assert bucket.reserve(0, 0.0).end == pytest.approx(50.0 + 1.5)  # 1500 transfers of 1 ms, none lost
     bucket.close()
 
 
 def test_one_process_at_a_time_takes_its_place(tmp_path: Path) -> None:
     path = tmp_path / "bucket"
-    SharedBucket.create(path)
+    SharedLink.create(path)
     code = (
         "import fcntl, os, sys; f = os.open(sys.argv[1], os.O_RDWR); fcntl.flock(f, fcntl.LOCK_EX); print(1); input()"
     )
@@ -92,7 +122,7 @@ def test_one_process_at_a_time_takes_its_place(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline()
-        bucket = SharedBucket(path, RATE)
+        bucket = SharedLink(path, RATE)
         waiting = threading.Thread(target=bucket.reserve, args=(1000, 5.0))
         waiting.start()
         waiting.join(0.2)
@@ -139,22 +169,22 @@ def test_two_processes_whose_threads_hold_and_want_two_locks_crosswise_all_go_on
 
 def test_a_killed_holder_does_not_keep_the_link(tmp_path: Path) -> None:
     path = tmp_path / "bucket"
-    SharedBucket.create(path)
+    SharedLink.create(path)
     code = (
         "import fcntl, os, signal, sys; f = os.open(sys.argv[1], os.O_RDWR); fcntl.flock(f, fcntl.LOCK_EX); "
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     assert subprocess.run([sys.executable, "-c", code, str(path)]).returncode < 0
-    bucket = SharedBucket(path, RATE)
-    assert bucket.reserve(1_000_000, 5.0) == Span(5.0, 6.0)
+    bucket = SharedLink(path, RATE)
+    assert bucket.reserve(1_000_000, 5.0).end == pytest.approx(6.0)
     bucket.close()
 
 
 def test_a_missing_or_short_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFailure, match="nowhere"):
-        SharedBucket(tmp_path / "nowhere", RATE)
+        SharedLink(tmp_path / "nowhere", RATE)
     (tmp_path / "short").write_bytes(b"")
     open_before = len(open_files())
     with pytest.raises(EnvironmentFailure, match="short"):
-        SharedBucket(tmp_path / "short", RATE)
+        SharedLink(tmp_path / "short", RATE)
     assert len(open_files()) <= open_before

@@ -19,7 +19,7 @@ from dlio_bench.harness.storage.pfs.board import (
     WRITE_NS,
     WRITTEN_BYTES,
 )
-from dlio_bench.harness.storage.pfs.bucket import SLACK, SharedBucket
+from dlio_bench.harness.storage.pfs.bucket import SLACK, SharedLink
 from dlio_bench.harness.storage.pfs.node import TRANSPORT, Node, OpenFile
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 
@@ -51,14 +51,15 @@ class Case:
         self.path.write_bytes(os.urandom(SIZE))
         self.clock = Clock()
         self.bucket = folder / "bucket"
-        SharedBucket.create(self.bucket)
+        SharedLink.create(self.bucket, 4)
         self.rows: list[memoryview] = []
         self.fds: list[int] = []
 
-    def node(self, **spec: float | None) -> Node:
+    def node(self, **spec: float | str | None) -> Node:
         made = PfsSpec(**({"bandwidth": RATE} | spec))  # type: ignore[arg-type]
         self.rows.append(memoryview(bytearray(8 * SLOTS)).cast("q"))
-        return Node(made, SharedBucket(self.bucket, made.bandwidth), self.rows[-1], self.clock, self.clock.sleep)
+        link, number = SharedLink(self.bucket, made.bandwidth), len(self.rows) - 1
+        return Node(made, link, self.rows[-1], self.clock, self.clock.sleep, number=number)
 
     def open(self, node: Node, caller: int = 1) -> OpenFile:
         file = node.open(str(self.path), caller)
@@ -130,6 +131,37 @@ def test_nodes_share_the_bandwidth_and_not_their_caches(case: Case) -> None:
         file = case.open(node)
         assert case.spent(lambda node=node, file=file: node.read(file, 0, [out], 1)) == pytest.approx(expected)
     assert [list(row[:2]) for row in case.rows] == [[MIB, 0], [MIB, 0]]
+
+
+@pytest.mark.parametrize(("shared_by", "took"), [("nodes", 0.02), ("requests", 0.09)])
+def test_a_node_that_asks_for_much_does_not_delay_others_unless_requests_share(
+    case: Case, shared_by: str, took: float
+) -> None:
+    greedy, modest = (case.node(shared_by=shared_by) for _ in range(2))
+    out, file = memoryview(bytearray(MIB)), case.open(greedy)
+    for caller in range(8):
+        case.clock.now = START
+        assert case.spent(lambda: greedy.read(file, 0, [out], caller)) == pytest.approx(0.01 * (caller + 1))  # noqa: B023
+    case.clock.now, file = START, case.open(modest)
+    assert case.spent(lambda: modest.read(file, 0, [out], 9)) == pytest.approx(took)
+
+
+def test_who_comes_later_takes_its_part_of_the_link_from_those_who_wait(case: Case) -> None:
+    first, second = case.node(), case.node()
+    out, file, other = memoryview(bytearray(MIB)), case.open(first), case.open(second)
+    came: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        if not came:  # half of the first MiB is through
+            case.clock.now += seconds / 2
+            came.append(case.spent(lambda: second.read(other, 0, [out], 2)))
+            case.clock.now -= came[0]
+            seconds /= 2
+        case.clock.now += seconds
+
+    first._sleep = sleep
+    assert case.spent(lambda: first.read(file, 0, [out], 1)) == pytest.approx(0.015)
+    assert came == pytest.approx([0.015])
 
 
 def test_a_node_is_no_faster_than_its_own_link(case: Case) -> None:
@@ -224,12 +256,12 @@ def test_writes_share_the_links_with_reads_and_are_counted(case: Case) -> None:
     case.fds.append(target.fd)
     content = memoryview(os.urandom(2 * MIB))
     assert case.spent(lambda: writer.write(target, SIZE, content, 1)) == pytest.approx(0.02 + 2 * 0.003)
-    case.clock.now = START  # as if at the same time: the link is still busy with what was written
+    case.clock.now = START  # as if at the same time: half of the link is busy with what is written
     file = reader.open(str(case.path), 2, grows=True)
     case.fds.append(file.fd)
     out = memoryview(bytearray(MIB))
-    assert case.spent(lambda: reader.read(file, SIZE, [out], 2)) == pytest.approx(0.03)
+    assert case.spent(lambda: reader.read(file, SIZE, [out], 2)) == pytest.approx(0.02)
     assert out == content[:MIB]  # the file has grown
     assert case.rows[0][WRITTEN_BYTES] == 2 * MIB
     assert case.rows[0][REQUESTS] == 2
-    assert [case.rows[0][WRITE_NS], case.rows[1][READ_NS]] == pytest.approx([26e6, 30e6], abs=10)
+    assert [case.rows[0][WRITE_NS], case.rows[1][READ_NS]] == pytest.approx([26e6, 20e6], abs=10)

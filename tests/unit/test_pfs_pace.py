@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dlio_bench.harness.storage.pfs.bucket import SharedBucket
+from dlio_bench.harness.storage.pfs.bucket import SharedLink
 from dlio_bench.harness.storage.pfs.pace import Pace, links, opened
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 
@@ -25,17 +25,17 @@ class Clock:
 
 
 @pytest.fixture
-def shared(tmp_path: Path) -> Iterator[SharedBucket]:
-    SharedBucket.create(tmp_path / "shared")
-    bucket = SharedBucket(tmp_path / "shared", SPEC.bandwidth)
+def shared(tmp_path: Path) -> Iterator[SharedLink]:
+    SharedLink.create(tmp_path / "shared")
+    bucket = SharedLink(tmp_path / "shared", SPEC.bandwidth)
     yield bucket
     bucket.close()
 
 
-def test_a_request_takes_its_link_and_its_latencies(tmp_path: Path, shared: SharedBucket) -> None:
+def test_a_request_takes_its_link_and_its_latencies(tmp_path: Path, shared: SharedLink) -> None:
     clock = Clock()
-    SharedBucket.create(tmp_path / "node")
-    node = SharedBucket(tmp_path / "node", SPEC.per_node)
+    SharedLink.create(tmp_path / "node")
+    node = SharedLink(tmp_path / "node", SPEC.per_node)
     pace = Pace(SPEC, node, shared, clock, clock.sleep)
     with pace.request(2_000_000):  # 0.4 s on its own link, an open, two started MiB
         clock.now += 0.1  # the real request
@@ -47,13 +47,13 @@ def test_a_request_takes_its_link_and_its_latencies(tmp_path: Path, shared: Shar
     node.close()
 
 
-def test_nodes_share_the_link_to_the_store(tmp_path: Path, shared: SharedBucket) -> None:
+def test_nodes_share_the_link_to_the_store(tmp_path: Path, shared: SharedLink) -> None:
     """Three nodes at once: each could have its own 5 MB/s, the store has 10 MB/s for all."""
     ends = []
     for number in range(3):
         clock = Clock()
-        SharedBucket.create(tmp_path / f"node-{number}")
-        node = SharedBucket(tmp_path / f"node-{number}", SPEC.per_node)
+        SharedLink.create(tmp_path / f"node-{number}")
+        node = SharedLink(tmp_path / f"node-{number}", SPEC.per_node)
         with Pace(SPEC, node, shared, clock, clock.sleep).request(1_000_000):
             pass
         ends.append(clock.now - 100 - 0.25 - 0.125)
@@ -65,6 +65,6 @@ def test_links_are_files_that_go_with_the_job() -> None:
     with links(2) as (nodes, store):
         files = [Path(path) for path in (*nodes, store)]
         assert all(path.is_file() for path in files)
-        with opened(PfsSpec(bandwidth=None), nodes[1], store) as pace, pace.request(1 << 30):
+        with opened(PfsSpec(bandwidth=None), nodes, 1, store) as pace, pace.request(1 << 30):
             pass
     assert not any(path.exists() for path in files)

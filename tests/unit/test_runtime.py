@@ -35,11 +35,23 @@ def chunks(steps: int, of_a_step: int = 1) -> list[runtime.Chunk]:
 
 
 def run(
-    ranks: list[runtime.Rank], *, ahead: tuple[int, int] | None, step_seconds: float = 0.0, system: System | None = None
+    ranks: list[runtime.Rank],
+    *,
+    ahead: tuple[int, int] | None,
+    step_seconds: float = 0.0,
+    system: System | None = None,
+    chosen: bool = False,
+    change: tuple[float, float] | None = None,
 ) -> float:
-    """Seconds of the whole; ahead: (threads, slots)."""
+    """Seconds of the whole; ahead: (threads, slots). chosen: as many threads read as their chunks call for.
+
+    change: (moment, MB/s of all nodes from then on).
+    """
     clock, system = Clock(), system or machine()
     pfs = FileSystem(clock, system, len(ranks))
+    readers = Readers(ahead[0] if ahead else 0, trainer=False, waits=chosen)
+    if change is not None:
+        clock.start(changed(pfs, *change))
     meeting = Meeting(clock, len(ranks), 0.0)
     pace = runtime.Pace(step_seconds, "step", 1)
     for rank in ranks:
@@ -48,12 +60,46 @@ def run(
         if ahead is None:
             clock.start(runtime.on_demand(clock, rank, fetch, meeting, pace))
         else:
-            clock.start(
-                runtime.Ahead(clock, rank, fetch, Readers(ahead[0], trainer=False), ahead[1]).trainer(meeting, pace)
-            )
+            clock.start(runtime.Ahead(clock, rank, fetch, readers, ahead[1]).trainer(meeting, pace))
     clock.run()
     assert pfs.bytes == sum(size for rank in ranks for chunk in rank.chunks for _, size in chunk.reads)
     return clock.now
+
+
+def changed(pfs: FileSystem, moment: float, rate: float) -> Process:
+    yield moment
+    pfs._shared.rate = rate * MB
+
+
+@pytest.mark.parametrize(
+    ("latency", "change", "per_node"),
+    [
+        (0.0, None, 1),
+        (0.0, None, 2),
+        (0.04, None, 1),
+        (0.04, None, 2),
+        (0.0, (2.0, 400.0), 1),
+        (0.04, (2.0, 400.0), 1),
+        (0.04, (2.0, 3000.0), 1),
+    ],
+)
+def test_the_default_is_as_good_as_the_best_number_of_threads(
+    latency: float, change: tuple[float, float] | None, per_node: int
+) -> None:
+    """Steps of 5 MB on 4 ranks, which ask for 500 MB/s: 800 MB/s are there, and later more, or less than is needed."""
+    half = SIZE // 2
+    stream = Stream(((half, half / (half / 800e6 + latency / 2) / MB),))
+    system = replace(machine(800, 800), pfs_stream=stream)
+
+    def took(threads: int, *, chosen: bool = False) -> float:
+        of_rank = [runtime.Chunk(step, ((0, half), (0, half))) for step in range(150) for _ in range(5)]
+        ranks = [runtime.Rank(number // per_node, of_rank, 150) for number in range(4)]
+        return run(ranks, ahead=(threads, 16), step_seconds=0.04, system=system, chosen=chosen, change=change)
+
+    fixed = [took(threads) for threads in (1, 2, 8, 32)]
+    assert took(32, chosen=True) <= 1.05 * min(fixed)
+    if not latency and not change:
+        assert fixed[-1] > 0.05 + fixed[1]  # the second step waits behind later ones
 
 
 def test_on_demand_every_read_and_step_adds_up() -> None:

@@ -2,32 +2,81 @@
 
 import pytest
 
-from dlio_bench.harness.ground.defaults import MOST_THREADS
-from dlio_bench.harness.readers.threads import Spent, readers
+from dlio_bench.harness.readers.threads import (
+    ROUND_CHUNKS,
+    ROUNDS,
+    Concurrency,
+    Readers,
+    Spent,
+    Window,
+    next_window,
+    readers,
+)
 
-READ = 100e-6  # seconds that a thread computes to take over what has come
 
-
-def threads(waiting: float, *, most: int = MOST_THREADS, spare: int = 1) -> int:
-    """Threads after reads of `waiting` seconds each, without compute."""
-    return readers(Spent(waiting + READ, READ), waiting + READ, 0.0, most=most, spare_cores=spare).threads
-
-
-def test_threads_follow_the_latency_up_to_the_most_there_may_be() -> None:
-    found = [threads(waiting) for waiting in (400e-6, 1e-3, 2e-3, 5e-3, 50e-3)]
-    assert found == sorted(found)
-    assert 4 <= found[0] < found[1] < found[2] < found[3] == found[4] == MOST_THREADS
-    assert threads(5e-3, most=6) == 6
-    assert threads(5e-3, spare=0) == MOST_THREADS  # those who sleep need no core
+@pytest.mark.parametrize("waiting", [2, 30])
+def test_threads_that_wait_for_storage_are_as_many_as_their_chunks_call_for(waiting: int) -> None:
+    found = readers(Spent(1e-3, 1e-4), 1e-3, 0.0, most=32, waiting=waiting, spare_cores=1)
+    assert found == Readers(waiting, trainer=False, waits=True)
 
 
 @pytest.mark.parametrize(("spare", "hidden"), [(0, 0), (1, 1), (3, 3), (-1, 0)])
 def test_bytes_from_memory_are_read_by_cores_that_no_trainer_has(spare: int, hidden: int) -> None:
-    assert threads(0.0, spare=spare) == hidden
-    alone = readers(Spent(1.0, 0.9), 0.01, 0.0, most=8, spare_cores=spare)
-    assert alone.trainer
-    behind = readers(Spent(1.0, 0.9), 0.01, 0.02, most=8, spare_cores=spare)
-    assert (behind.threads, behind.trainer) == (hidden + 1, False)
+    alone = readers(Spent(1.0, 0.9), 0.01, 0.0, most=8, waiting=4, spare_cores=spare)
+    assert alone == Readers(hidden, trainer=True)
+    behind = readers(Spent(1.0, 0.9), 0.01, 0.02, most=8, waiting=4, spare_cores=spare)
+    assert behind == Readers(hidden + 1, trainer=False)
+
+
+@pytest.mark.parametrize(
+    ("before", "reading", "seconds", "threads"),
+    [
+        (Window(4, 0.01), 4.0, 0.010, 8),  # no queue: as many again
+        (Window(4, 0.01), 4.0, 0.0118, 5),  # half a chunk in a queue: half as many more as are served at once
+        (Window(1, 0.01), 1.0, 0.010, 2),
+        (Window(30, 0.01), 30.0, 0.010, 32),  # up to the most
+        (Window(4, 0.01), 1.5, 0.010, 4),  # they had nothing to read
+        (Window(4, 0.01), 4.0, 0.016, 4),  # 1.5 chunks in a queue
+        (Window(32, 0.01), 32.0, 0.160, 4),  # 30 of 32
+        (Window(32, 0.01, ROUNDS), 32.0, 0.040, 8),  # as many as are served at once, to see them without a queue
+        (Window(1, 0.01, ROUNDS), 1.0, 0.050, 1),
+    ],
+)
+def test_the_window_follows_the_queue(before: Window, reading: float, seconds: float, threads: int) -> None:
+    assert next_window(before, reading, seconds, 32).threads == threads
+
+
+def test_the_fastest_round_is_forgotten_in_time() -> None:
+    window = Window(8, 0.01)
+    for _ in range(ROUNDS + 1):
+        window = next_window(window, window.threads, 0.04, 32)  # storage has become slower
+    assert next_window(window, window.threads, 0.04, 32).fastest == 0.04
+
+
+def test_all_read_for_the_first_batch_and_then_as_many_as_did_not_wait_in_a_queue() -> None:
+    window = Concurrency(32)
+    assert window.threads == 1
+    window.first(1.0, 0.1, 6)
+    assert window.threads == 6
+    rounds = [window.begin(1.0) for _ in range(6)]
+    ended = [window.end(1.0 + 0.1 * (chunk + 1), 0.1 * (chunk + 1), rounds[chunk]) for chunk in range(6)]
+    assert (ended, window.threads) == ([False] * 5 + [True], 1)
+
+
+def test_chunks_of_an_earlier_round_and_those_from_no_file_tell_nothing() -> None:
+    window = Concurrency(32)
+    window.first(0.0, 1.0, 2)
+    old, *rounds = (window.begin(0.0) for _ in range(3))
+    assert [window.end(1.0, 1.0, one) for one in rounds] == [False, True]
+    assert not any(window.end(2.0, seconds, old) for seconds in [1.0] * ROUND_CHUNKS)
+    assert not any(window.end(3.0, 0.0, window.begin(2.0)) for _ in range(ROUND_CHUNKS))
+
+
+def test_a_fixed_number_stays() -> None:
+    window = Concurrency(7, fixed=True)
+    window.first(0.0, 1.0, 3)
+    assert not any(window.end(1.0, 1.0, window.begin(0.0)) for _ in range(20))
+    assert window.threads == 7
 
 
 def test_what_was_spent_before_counts_half_each_time() -> None:

@@ -174,10 +174,10 @@ class Groups(NamedTuple):
     batches: Ids
 
 
-def groups(plan: Sequence[Ids], sizes: Callable[[Ids], Ids], group_bytes: int) -> Groups:
-    """Cut batches into groups of about `group_bytes`. sizes: delivered bytes of each sample."""
+def groups(plan: Sequence[Ids], sizes: Callable[[Ids], Ids], group_bytes: int, *, of_one: bool) -> Groups:
+    """Cut batches into groups of about `group_bytes`. sizes: delivered bytes of each sample. of_one: each is a file."""
     ids, batches = joined_ids(plan)
     starts = np.concatenate([[0], np.cumsum(sizes(ids))])
     counts = np.array([len(batch) for batch in plan], dtype=np.int64)
     within = starts[:-1] - starts[counts.cumsum() - counts][batches]
-    return Groups(ids, within, *chunk_of(batches, within, group_bytes))
+    return Groups(ids, within, *chunk_of(batches, within, group_bytes, np.arange(len(ids)) if of_one else None))

@@ -66,7 +66,9 @@ class TieredExtents:
 
     def prepare(self, plan: Sequence[Ids]) -> Work:
         """See ExtentReader.prepare."""
-        ids, within, rows, of_group = groups(plan, self._sample_view.sizes, extents.CHUNK_BYTES)
+        ids, within, rows, of_group = groups(
+            plan, self._sample_view.sizes, extents.CHUNK_BYTES, of_one=self._sample_view.dataset.file_per_sample
+        )
         parts = [ids[first:last] for first, last in pairwise(rows.tolist())]
         inner = self._straight.prepare(parts, 2 * extents.CHUNK_BYTES)  # so that most groups are one chunk
         if self._raw is not self._straight:

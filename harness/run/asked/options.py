@@ -226,9 +226,8 @@ class Options(Struct, frozen=True):
         int | None,
         opt.count(
             "T",
-            "most reading threads of a rank. Readers that read ahead use as many as the latency of their reads "
-            f"needs (default: up to {defaults.MOST_THREADS}; if the data is in the page cache, only as many as there "
-            "are cores)",
+            "reading threads of a rank; fewer if the data is in the page cache (default: readers that read ahead use as "
+            f"many as make reading faster, up to {defaults.MOST_THREADS})",
         ),
     ] = None
     staging: Annotated[

@@ -27,7 +27,7 @@ def mounts(job: Job, dataset: Dataset, comm: Comm) -> Iterator[Job]:
         return
     if job.store:
         store, node = objects.open_store(job.store), comm.rank // job.ranks_per_node
-        with pace.opened(job.pfs, job.mounts[node], job.board) as slow:
+        with pace.opened(job.pfs, job.mounts, node, job.board) as slow:
             store.pace = slow.request
             yield job
             store.pace = None

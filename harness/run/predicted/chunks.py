@@ -35,7 +35,7 @@ def is_packed(dataset: Dataset) -> bool:
 
 def handles_kept(dataset: Dataset) -> int:
     """Files that a rank's reader keeps open."""
-    return OPEN_VISITS if dataset.samples == len(dataset.manifest.files) else OPEN_FILES
+    return OPEN_VISITS if dataset.file_per_sample else OPEN_FILES
 
 
 def chunks(cut: Cut, plan: Sequence[Ids], cached: Sequence[float]) -> list[Chunk]:

@@ -128,8 +128,9 @@ class Setting(Struct, frozen=True):
         job, computed = self.job, size / (self.tier(STAGING).read.at(1) * MB) + decode_seconds
         spent = Spent(max(seconds + decode_seconds, computed), computed)
         cores = cores or usable_cores() / (job.ranks if job.virtual else job.ranks_per_node)
-        a_step, spare = chunks * spent.seconds, spare_cores(cores)
-        return readers(spent, a_step, job.step_seconds, most=job.most_threads, spare_cores=spare)
+        a_step, spare, most = chunks * spent.seconds, spare_cores(cores), job.most_threads
+        found = readers(spent, a_step, job.step_seconds, most=most, waiting=most, spare_cores=spare)
+        return found._replace(waits=found.waits and most != job.threads)
 
     def slots(self) -> int:
         """Slots of the staging buffer."""

@@ -70,7 +70,7 @@ def execute_placed(setting: Setting, nodes: Sequence[Layout]) -> Executed:
         system.network * MB or float("inf"),
         setting.cores(clock),
         1 / (system.preprocess * MB) if is_packed(setting.dataset) and sample_view.decode is None else 0.0,
-        pfs.open_seconds if setting.dataset.samples == len(setting.dataset.manifest.files) else 0.0,
+        pfs.open_seconds if setting.dataset.file_per_sample else 0.0,
     )
     node_tiers = [NodeTiers(layout, tiers.names) for layout in nodes]
     keeping = Keeping(clock, node_tiers, row.behaviour, costs, [_speeds(setting) for _ in range(job.ranks)])
@@ -125,7 +125,7 @@ def _reads(setting: Setting, sample_view: SampleView) -> list[list[int]]:
 def _groups(setting: Setting, sample_view: SampleView, number: int) -> list[runtime.Chunk]:
     """The groups of samples that a rank's threads take at a time (see readers/placed/tiered_extents.py)."""
     plan = [step for epoch in setting.plans.ids[number] for step in epoch]
-    ids, _, rows, batches = groups(plan, sample_view.sizes, CHUNK_BYTES)
+    ids, _, rows, batches = groups(plan, sample_view.sizes, CHUNK_BYTES, of_one=setting.dataset.file_per_sample)
     decoded = 0.0 if sample_view.decode is None else 1 / (setting.system.preprocess * MB)
     rank_chunks = []
     for step, part in zip(batches.tolist(), np.split(ids, rows[1:-1]), strict=True):

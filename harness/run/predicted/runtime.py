@@ -14,7 +14,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from dlio_bench.harness.readers.ahead import wake_at
-from dlio_bench.harness.readers.threads import Readers
+from dlio_bench.harness.readers.threads import Concurrency, Readers
 from dlio_bench.harness.run.predicted.devices import Cores, Device
 from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process, Signal
 
@@ -127,6 +127,7 @@ class Ahead:
         self._rest: int | None = None  # the step that is not read before the trainer asks for it
         self._taken: set[int] = set()
         self._room, self._ready = Signal(), Signal()
+        self._window = Concurrency(reading.threads, fixed=not reading.waits)
 
     def trainer(self, meeting: Meeting, pace: Pace, complete: Callable[[int], Process] | None = None) -> Process:
         """The trainer. It starts the threads after its first chunk. `complete(step)` gets what threads left out."""
@@ -143,25 +144,32 @@ class Ahead:
                 if not mine and not (self._reading.trainer and self._may_take_next()):
                     yield self._ready
                     continue
-                started, chunk = self._next > 0, self._pick()
-                yield from self._fetch(chunk)
-                self._finish(chunk)
+                started, began = self._next > 0, clock.now
+                yield from self._read()
                 if not started:  # the first chunk tells the trainer how many threads there should be
-                    for _ in range(self._reading.threads):
-                        clock.start(self._thread())
+                    self._window.first(clock.now, clock.now - began, self._missing[step])
+                    for number in range(min(self._reading.threads, len(rank.chunks))):
+                        clock.start(self._thread(number))
             if complete is not None:
                 yield from complete(step)
             yield from finish(clock, rank, step, meeting, pace)
 
-    def _thread(self) -> Process:
+    def _thread(self, number: int) -> Process:
         chunks = self._rank.chunks
         while self._next < len(chunks):
-            if self._may_take_next():
-                chunk = self._pick()
-                yield from self._fetch(chunk)
-                self._finish(chunk)
+            if number < self._window.threads and self._may_take_next():
+                yield from self._read()
             else:
                 yield self._room
+
+    def _read(self) -> Process:
+        """The next chunk, by one thread."""
+        chunk, began = self._pick(), self._clock.now
+        begun = self._window.begin(began)
+        yield from self._fetch(chunk)
+        if self._window.end(self._clock.now, self._clock.now - began, begun):
+            self._clock.wake(self._room)
+        self._finish(chunk)
 
     def _may_take_next(self) -> bool:
         """Whether there is a next chunk and a slot for it."""

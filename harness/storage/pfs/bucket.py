@@ -1,14 +1,19 @@
 """A bandwidth cap as a virtual clock: each transfer takes its place on the link, and its caller waits until it is over.
 
-The state is one number, the time at which the link is free again. A transfer of n bytes begins at
-max(now - credit, next_free) and takes n / rate. `credit` gives back time that the emulation itself lost, such as a late
-wake-up, and is at most SLACK: over any window of t seconds no more than rate * (t + SLACK) bytes begin and end.
+A transfer that finds the link free begins at max(now - credit, the time until which the link was used). `credit` gives
+back time that the emulation itself lost, such as a late wake-up, and is at most SLACK: over any window of t seconds no
+more than rate * (t + SLACK) bytes begin and end.
+
+Users of a link stand in queues. Within a queue the first to come is served first; queues with bytes waiting share the
+rate evenly. The state of a link is what waits in each queue at a given time, so that who came can be told when its
+bytes will be through if nobody else comes. Others only make it later: the caller asks again when that time has come.
 """
 
 import fcntl
 import mmap
 import os
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,11 +80,38 @@ class FileLock:
         self._threads.release()
 
 
-class SharedBucket:
+class Transfer(NamedTuple):
+    """Bytes on their way: their queue, and the bytes that it has been asked for up to their last one.
+
+    end: when they are through if nobody else comes.
+    """
+
+    queue: int
+    mark: float
+    end: float
+
+
+def through(waiting: Sequence[float], count: float) -> float:
+    """Bytes that a link carries until a queue has had `count` of its own, all queues the same. Pure."""
+    return sum(min(one, count) for one in waiting)
+
+
+def left(waiting: Sequence[float], carried: float) -> list[float]:
+    """What waits in each queue when the link has carried so many bytes, of each queue the same. Pure."""
+    level, busy = 0.0, sorted(filter(None, waiting))
+    for gone, most in enumerate(busy):
+        each = carried / (len(busy) - gone)
+        if level + each < most:
+            level += each
+            break
+        carried -= (most - level) * (len(busy) - gone)
+        level = most
+    return [max(one - level, 0.0) for one in waiting]
+
+
+class SharedLink:
     """A link of all processes that open the same file (made by `create`). Its times are of CLOCK_MONOTONIC, which all
     processes of a machine share.
-
-    Eight aligned bytes are written at once, so that a killed writer leaves either the old or the new time.
     """
 
     def __init__(self, path: Path, rate: float | None) -> None:
@@ -87,7 +119,7 @@ class SharedBucket:
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
-                self._map = mmap.mmap(self._fd, _SIZE)
+                self._map = mmap.mmap(self._fd, 0)
             except BaseException:
                 os.close(self._fd)
                 raise
@@ -97,24 +129,49 @@ class SharedBucket:
                 "Start the emulation again."
             ) from None
         self._lock = FileLock(self._fd)
-        self._next_free = memoryview(self._map).cast("d")
+        # of all queues the bytes waiting, then of all the bytes they have been asked for; then the time of that
+        self._state = memoryview(self._map).cast("d")
+        self._queues = len(self._state) // 2
 
     @staticmethod
-    def create(path: Path) -> None:
+    def create(path: Path, queues: int = 1) -> None:
         """Write the file of a link that is free now."""
-        path.write_bytes(bytes(_SIZE))  # 0.0 on the monotonic clock is when the machine started
+        path.write_bytes(bytes(_SIZE * (2 * queues + 1)))  # 0.0 on the monotonic clock is when the machine started
 
-    def reserve(self, count: int, now: float, credit: float = 0.0) -> Span:
-        """Take the link for `count` bytes."""
+    def reserve(self, count: int, now: float, credit: float = 0.0, queue: int = 0) -> Transfer:
+        """Put `count` bytes into a queue."""
         if self._rate is None:
-            return place(0.0, now, credit, count, None)
+            return Transfer(queue, 0.0, now)
         with self._lock:
-            span = place(self._next_free[0], now, credit, count, self._rate)
-            self._next_free[0] = span.end
-        return span
+            state, many = self._state, self._queues
+            moment = max(now - min(max(credit, 0.0), SLACK), state[-1])
+            waiting = left(state[:many].tolist(), (moment - state[-1]) * self._rate)
+            waiting[queue] += count
+            mark = state[many + queue] = state[many + queue] + count
+            state[-1] = moment
+            for number, one in enumerate(waiting):
+                state[number] = one
+        return Transfer(queue, mark, moment + through(waiting, waiting[queue]) / self._rate)
+
+    def wait(self, transfer: Transfer, until: Callable[[float], None]) -> float:
+        """Return when a transfer is through, and the time of that. until: sleeps to a moment."""
+        end = transfer.end
+        until(end)
+        while (later := self._end(transfer)) > end:
+            until(end := later)
+        return end
+
+    def _end(self, transfer: Transfer) -> float:
+        """When a transfer is through if nobody else comes, as it is known now."""
+        if self._rate is None or self._queues == 1:
+            return transfer.end
+        with self._lock:
+            waiting, moment = self._state[: self._queues].tolist(), self._state[-1]
+            ahead = waiting[transfer.queue] - (self._state[self._queues + transfer.queue] - transfer.mark)
+        return transfer.end if ahead <= 0 else moment + through(waiting, ahead) / self._rate
 
     def close(self) -> None:
         """Give the file back."""
-        self._next_free.release()
+        self._state.release()
         self._map.close()
         os.close(self._fd)

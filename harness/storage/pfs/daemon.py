@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from dlio_bench.harness.storage.pfs.board import READY, Board
-from dlio_bench.harness.storage.pfs.bucket import SharedBucket
+from dlio_bench.harness.storage.pfs.bucket import SharedLink
 from dlio_bench.harness.storage.pfs.node import Node
 from dlio_bench.harness.storage.pfs.passthrough import serve
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
@@ -54,8 +54,8 @@ def main(config_path: Path) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
     board = Board.open(Path(config.board))
     row = board.row(config.node)
-    metadata = SharedBucket(Path(config.metadata), spec.opens)
-    node = Node(spec, SharedBucket(Path(config.bucket), spec.bandwidth), row, metadata=metadata)
+    shared, metadata = SharedLink(Path(config.bucket), spec.bandwidth), SharedLink(Path(config.metadata), spec.opens)
+    node = Node(spec, shared, row, number=config.node, metadata=metadata)
     threading.Thread(target=_watch, args=(node, config.parent), daemon=True).start()
     serve(Path(config.source), Path(config.mount), node, row[READY : READY + 1], writable=config.writable)
 

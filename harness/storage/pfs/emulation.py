@@ -22,7 +22,7 @@ from dlio_bench.harness.machine import mounts
 from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.storage.pfs import passthrough
 from dlio_bench.harness.storage.pfs.board import READY, Board
-from dlio_bench.harness.storage.pfs.bucket import SharedBucket
+from dlio_bench.harness.storage.pfs.bucket import SharedLink
 from dlio_bench.harness.storage.pfs.daemon import Config
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 
@@ -94,8 +94,8 @@ def emulated(spec: PfsSpec, source: Path, nodes: int, work: Path, *, writable: b
     over = threading.Event()
     try:
         Board.create(board, nodes)
-        SharedBucket.create(bucket)
-        SharedBucket.create(metadata)
+        SharedLink.create(bucket, nodes)
+        SharedLink.create(metadata, nodes)
         for node, point in enumerate(points):
             point.mkdir()
             shown, files = (str(source), str(point)), (str(bucket), str(metadata))

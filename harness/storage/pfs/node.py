@@ -1,10 +1,10 @@
 """One node's side of the emulated file system: what a read costs, counted and waited for. Knows nothing of FUSE.
 
 A read takes its bytes from the client cache and the rest from the file system. The rest first takes the node's own
-link, and when its turn comes there the link that all nodes share, as a client sends a request when it can; so a node
-that asks for much at once does not keep the shared link from others. Latency is added after that and occupies no link:
-requests overlap in it. The real bytes are copied in the meantime; a read that is slower than the emulated time takes as
-long as it takes.
+link, and when its turn comes there the link that all nodes share. There each node has a queue of its own, so that a
+node that asks for much at once does not keep the link from others; with `shared_by` = requests all have one queue.
+Latency is added after that and occupies no link: requests overlap in it. The real bytes are copied in the meantime; a
+read that is slower than the emulated time takes as long as it takes.
 
 A write is charged as a read of bytes that no cache holds: the two share the links. Nothing of it is cached.
 
@@ -12,6 +12,7 @@ Two simplifications: bytes count as cached from the moment they are asked for, a
 the longer of its two parts.
 """
 
+import math
 import os
 import threading
 import time
@@ -32,9 +33,9 @@ from dlio_bench.harness.storage.pfs.board import (
     WRITE_NS,
     WRITTEN_BYTES,
 )
-from dlio_bench.harness.storage.pfs.bucket import SLACK, LocalBucket, SharedBucket
+from dlio_bench.harness.storage.pfs.bucket import SLACK, LocalBucket, SharedLink
 from dlio_bench.harness.storage.pfs.cache import ClientCache
-from dlio_bench.harness.storage.pfs.spec import PfsSpec
+from dlio_bench.harness.storage.pfs.spec import PfsSpec, queue_of
 
 REQUEST = 1 << 20  # bytes: the largest request the kernel sends, and what one `request_seconds` is charged for
 PAGE = 4096
@@ -98,15 +99,17 @@ class Node:
     def __init__(
         self,
         spec: PfsSpec,
-        shared: SharedBucket,
+        shared: SharedLink,
         row: memoryview,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         *,
-        metadata: SharedBucket | None = None,
+        number: int = 0,
+        metadata: SharedLink | None = None,
         own: "Own | None" = None,
     ) -> None:
-        """metadata: the server of opens, whose rate is opens/s. own: what processes of the node share."""
+        """number: of the node. metadata: the server of opens, whose rate is opens/s. own: what its processes share."""
+        self._queue = queue_of(spec, number)
         self._spec = spec
         self._shared = shared
         self._metadata = metadata
@@ -128,14 +131,16 @@ class Node:
         now = self._clock()
         with self._lock:
             thread, late = self._remembered(caller)
-        due = now + self._spec.open_seconds
-        if self._metadata is not None:
-            served = self._metadata.reserve(1, now, late)
-            due = max(served.start + self._spec.open_seconds, served.end)
+        server, latency = self._metadata, self._spec.open_seconds
+        if server is not None:
+            served = server.reserve(1, now, late, self._queue)
         try:
             fd = os.open(path, flags | os.O_CLOEXEC, mode)
         finally:
-            self._wait(thread, due)
+            if server is not None:  # it is at work for a part of the latency
+                now = server.wait(served, self._until)
+                latency = max(latency - 1 / (self._spec.opens or math.inf), 0.0)
+            self._wait(thread, now + latency)
         status = os.fstat(fd)
         with self._lock:
             self._row[OPENS] += 1
@@ -169,11 +174,12 @@ class Node:
                 self._until(link.start)
                 now = self._clock()
                 credit = now - link.start
-            network = self._shared.reserve(missed, now, credit)
-            due = max(due, link.end, network.end) + started * self._spec.request_seconds
+            network = self._shared.reserve(missed, now, credit, self._queue)
         got = os.preadv(file.fd, out, offset) if count else 0
         while 0 < got < count and (step := os.preadv(file.fd, _behind(out, got), offset + got)):
             got += step
+        if link:
+            due = max(due, link.end, self._shared.wait(network, self._until)) + started * self._spec.request_seconds
         self._wait(thread, due)
         with self._lock:
             self._row[CACHE_BYTES] += min(hit, got)
@@ -195,11 +201,12 @@ class Node:
             self._until(link.start)
             now = self._clock()
             credit = now - link.start
-        network = self._shared.reserve(count, now, credit)
+        network = self._shared.reserve(count, now, credit, self._queue)
         written = 0
         while written < count:
             written += os.pwrite(file.fd, content[written:], offset + written)
-        self._wait(thread, max(link.end, network.end) + started * self._spec.request_seconds)
+        end = max(link.end, self._shared.wait(network, self._until))
+        self._wait(thread, end + started * self._spec.request_seconds)
         with self._lock:
             self._row[WRITTEN_BYTES] += count
             self._row[REQUESTS] += started

@@ -19,7 +19,7 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.storage.pfs.board import Board
-from dlio_bench.harness.storage.pfs.bucket import FileLock, LocalBucket, SharedBucket
+from dlio_bench.harness.storage.pfs.bucket import FileLock, LocalBucket, SharedLink
 from dlio_bench.harness.storage.pfs.cache import BLOCK, ClientCache
 from dlio_bench.harness.storage.pfs.emulation import BOARD, BUCKET, FOLDER, METADATA, Emulation, mounted
 from dlio_bench.harness.storage.pfs.node import REQUEST, Node, OpenFile, Own
@@ -45,7 +45,7 @@ def shared_files(spec: PfsSpec, dataset: Dataset, nodes: int) -> Iterator[Emulat
         emulation = Emulation(tuple(folder / f"node-{node}" for node in range(nodes)), folder / BOARD)
         Board.create(emulation.board, nodes)
         for bucket in (BUCKET, METADATA):
-            SharedBucket.create(folder / bucket)
+            SharedLink.create(folder / bucket, nodes)
         blocks = 1 + (_blocks(dataset)[1] if spec.cache_bytes else 0)
         for state in emulation.mounts:
             with state.open("wb") as file:
@@ -62,13 +62,14 @@ class EmulatedAccess:
     emulated = True
 
     def __init__(self, spec: PfsSpec, dataset: Dataset, state: Path, row: int) -> None:
-        """state: the node's file, beside those that all nodes share."""
+        """state: the node's file, beside those that all nodes share. row: the number of the node among them."""
         # Sleeps end within 1 ns of timer slack instead of 50 us; threads made later inherit it.
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
         own = _own(spec, state)
-        shared = SharedBucket(state.with_name(BUCKET), spec.bandwidth)
-        metadata = SharedBucket(state.with_name(METADATA), spec.opens)
-        self._node = Node(spec, shared, Board.open(state.with_name(BOARD)).row(row), metadata=metadata, own=own)
+        shared = SharedLink(state.with_name(BUCKET), spec.bandwidth)
+        metadata = SharedLink(state.with_name(METADATA), spec.opens)
+        counters = Board.open(state.with_name(BOARD)).row(row)
+        self._node = Node(spec, shared, counters, number=row, metadata=metadata, own=own)
         self._below = f"{dataset.folder}/"
         self._firsts = _blocks(dataset)[0] if spec.cache_bytes else {}
         self._files: dict[int, OpenFile] = {}

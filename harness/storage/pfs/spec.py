@@ -13,6 +13,7 @@ from dlio_bench.units import format_bytes, format_seconds, parse_bytes, parse_ra
 EXAMPLE = "bandwidth=400MB/s,per-node=250MB/s,open=1ms,opens=2000/s,request=0.3ms,cache=2GB,cache-bandwidth=800MB/s"
 UNLIMITED = "unlimited"
 AUTO, PROCESS, FUSE = WAYS = ("auto", "process", "fuse")
+NODES, REQUESTS = SHARERS = ("nodes", "requests")
 
 
 class PfsSpec(Struct, frozen=True):
@@ -22,7 +23,8 @@ class PfsSpec(Struct, frozen=True):
     open_seconds: what each open of a file takes. opens: opens/s that the metadata server does for all nodes; None =
     unlimited. request_seconds: added for each started MiB fetched from the file system. cache_bytes: client cache of
     one node; 0 = none. cache_bandwidth: bytes/s out of that cache, per node; None = unlimited. via: where reads are
-    held up: in the processes that read, or behind a FUSE mount, which every program can read through.
+    held up: in the processes that read, or behind a FUSE mount, which every program can read through. shared_by: who
+    gets equal parts of the shared rates: the nodes, whatever each asks for, or all requests, whose node does not count.
     """
 
     bandwidth: float | None
@@ -33,6 +35,7 @@ class PfsSpec(Struct, frozen=True):
     cache_bandwidth: float | None = None
     opens: float | None = None
     via: str = AUTO
+    shared_by: str = NODES
 
 
 def _rate(text: str) -> float | None:
@@ -56,10 +59,13 @@ def _opens(text: str) -> float | None:
     return rate
 
 
-def _way(text: str) -> str:
-    if text not in WAYS:
-        raise UsageError(f"It is none of {', '.join(WAYS)}.{did_you_mean(text, WAYS)}")
-    return text
+def _one_of(names: tuple[str, ...]) -> Callable[[str], str]:
+    def chosen(text: str) -> str:
+        if text not in names:
+            raise UsageError(f"It is none of {', '.join(names)}.{did_you_mean(text, names)}")
+        return text
+
+    return chosen
 
 
 # key on the command line -> (field, parser)
@@ -71,7 +77,8 @@ _KEYS: dict[str, tuple[str, Callable[[str], float | str | None]]] = {
     "request": ("request_seconds", parse_seconds),
     "cache": ("cache_bytes", parse_bytes),
     "cache-bandwidth": ("cache_bandwidth", _rate),
-    "via": ("via", _way),
+    "via": ("via", _one_of(WAYS)),
+    "shared-by": ("shared_by", _one_of(SHARERS)),
 }
 
 
@@ -105,10 +112,16 @@ def _refused(text: str, why: str) -> UsageError:
     return UsageError(f"The emulated parallel file system '{text}' is refused: {why} A whole one is: {EXAMPLE}.")
 
 
+def queue_of(spec: PfsSpec, node: int) -> int:
+    """In which queue of the shared rates a node stands."""
+    return node if spec.shared_by == NODES else 0
+
+
 def describe(spec: PfsSpec) -> str:
     """The file system in words: '400 MB/s shared by all nodes, 250 MB/s a node, 1 ms an open, ...'."""
+    by = "" if spec.shared_by == NODES else ", request by request"
     words = [
-        "unlimited bandwidth" if spec.bandwidth is None else f"{format_bytes(spec.bandwidth)}/s shared by all nodes"
+        "unlimited bandwidth" if spec.bandwidth is None else f"{format_bytes(spec.bandwidth)}/s shared by all nodes{by}"
     ]
     if spec.per_node is not None:
         words.append(f"{format_bytes(spec.per_node)}/s a node")
