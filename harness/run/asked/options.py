@@ -226,8 +226,8 @@ class Options(Struct, frozen=True):
         int | None,
         opt.count(
             "T",
-            "reading threads of a rank; fewer if the data is in the page cache (default: readers that read ahead use as "
-            f"many as make reading faster, up to {defaults.MOST_THREADS})",
+            "reading threads of a rank; fewer if the data is in the page cache (default: readers that read ahead use "
+            f"as many as make reading faster, up to {defaults.MOST_THREADS})",
         ),
     ] = None
     staging: Annotated[
