@@ -33,10 +33,8 @@ POOL_THREADS = 4  # a rank, as in CDB's published pipeline
 # While storage keeps threads waiting, the number of chunks that are read at once follows their times, as TCP Vegas has
 # the number of packets follow theirs (Brakmo and Peterson, 1995): more chunks at once are worth it while each takes as
 # long as one alone; what makes them slower is a queue, in which the next batch stands behind later ones.
-FEWEST_QUEUED, MOST_QUEUED = (
-    1,
-    2,
-)  # chunks of a rank in that queue: below it reads more at once, above it fewer
+# FEWEST_QUEUED, MOST_QUEUED: chunks of a rank in that queue; below it reads more at once, above it fewer
+FEWEST_QUEUED, MOST_QUEUED = 1, 2
 ROUND_CHUNKS = 4  # chunks at least whose mean time is looked at
 ROUNDS = 8  # after so many the queue is left to run empty, to see what a chunk takes without one
 
