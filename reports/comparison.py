@@ -16,6 +16,7 @@ from dlio_bench.reports.sentences import reader
 from dlio_bench.reports.types import Result
 
 AXES = ("order", "placement", "delivery")
+BETWEEN = ("shuffled", "double-buffer")  # in these axes, between the plain loop and readers that keep samples
 
 
 def elapsed_ratio(before: Result, after: Result) -> tuple[float, float] | None:
@@ -130,7 +131,7 @@ def walk(slow: Result, fast: Result, between: Sequence[Result]) -> list[tuple[Re
     """The way from one result to another in as many steps as the results `between` allow: (before, after) of each.
 
     A step changes one axis, or several where no result lies between. Empty where several axes differ and there is no
-    result on the way: then their parts cannot be told apart.
+    result on the way.
     """
     by_policy = {_policy(result): result for result in (*between, slow, fast)}
     axes, longest = axes_changed(slow, fast), list[Result]()
@@ -187,14 +188,14 @@ def _answer(group: Sequence[Result], *, why: bool) -> str:
     slow, fast = extremes(group)
     names = _names(group)
     if not differ(slow, fast):
-        sentence = f"no difference shown between {names(fast)} and {names(slow)}: {_times(slow, fast)}"
+        sentence = f"{names(fast)} and {names(slow)} do not differ measurably: {_times(slow, fast)}"
         return "; ".join(filter(None, (sentence, why_equal(slow, fast) if why else "")))
     versus = names(slow) + (", the next fastest" if fast is group[0] and len(group) > 2 else "")
     sentence = f"{names(fast)} takes {_times(slow, fast, f'the time of {versus} ')}"
     if why and (reason := why_faster(slow, fast)):
         sentence += f": {reason}"
     equal = [names(result) for result in group if result is not fast and not differ(result, fast)]
-    return f"{sentence}; no difference shown between it and {listed(equal)}" if equal else sentence
+    return f"{sentence}; it and {listed(equal)} do not differ measurably" if equal else sentence
 
 
 def _credits(group: Sequence[Result]) -> str:
@@ -207,13 +208,12 @@ def _credits(group: Sequence[Result]) -> str:
         return f"{axes_change(slow, fast)} alone differs between {names(slow)} and {names(fast)}"
     steps = walk(slow, fast, group)
     if not steps:
-        return (
-            f"{listed(changed)} differ between {names(slow)} and {names(fast)}, and no readers between them were "
-            "measured: their parts cannot be told apart"
-        )
+        others = [name for name in BETWEEN if name not in {reader(result) for result in group}]
+        hint = f"; add --reader {','.join(others)} to see what each contributes" if others else ""
+        return f"{names(slow)} and {names(fast)} differ in {listed(changed)}{hint}"
     parts = [
         f"{axes_change(before, after)} {_times(before, after, excuse=False)}"
-        + ("" if differ(before, after) else ", no difference shown")
+        + ("" if differ(before, after) else ", no measurable difference")
         for before, after in steps
     ]
     return f"from {names(slow)} to {names(fast)}: {'; '.join(parts)}"
@@ -258,7 +258,7 @@ def _pairs(results: Sequence[Result]) -> list[tuple[Result, Result]]:
 def _sentence(before: Result, after: Result) -> str:
     step = f"{reader(before)} -> {reader(after)}: {_times(before, after, 'the time ')}"
     if not differ(before, after):
-        step += ", no difference shown"
+        step += ", no measurable difference"
     changed = axes_changed(before, after)
     if not changed:
         return f"{step}; the same order, placement and delivery"

@@ -64,8 +64,8 @@ def reason(result: Result) -> str:
         names = ", ".join(check.name for check in broken)
         return f"{len(broken)} of {len(result.checks)} checks failed ({names}): measured, but not to be used"
     if TINY in result.marks:
-        return "every check held; TINY shrinks the samples, so this shows that it runs, not how fast"
-    return "every check held; by itself a result has no verdict: limits give one"
+        return "all checks passed; TINY shrinks the samples, so this shows that it runs, not how fast"
+    return "all checks passed; no limits were given, so there is no verdict"
 
 
 def exit_status(results: Sequence[Result]) -> int:

@@ -24,10 +24,10 @@ from dlio_bench.reports import (
     result,
     step_figures,
     text,
-    trainer_text,
 )
 from dlio_bench.reports.drawing import log_axis
 from dlio_bench.reports.metrics import METRICS
+from dlio_bench.reports.traces import trainers
 from dlio_bench.reports.types import Result
 from dlio_bench.wrapping import WIDTH
 from tests.pages import Page
@@ -135,8 +135,8 @@ def test_ratio_is_to_the_first_reader(made: Complete) -> None:
 
 def test_trials_that_overlap_show_no_difference(made: Complete) -> None:
     twice = [made("naive")[0], made("naive")[0]]
-    assert "no difference shown" in comparison.compare(twice).sentences[0]
-    assert "no difference shown" not in comparison.compare([made("naive")[0], made("prefetch")[0]]).sentences[0]
+    assert "no measurable difference" in comparison.compare(twice).sentences[0]
+    assert "no measurable difference" not in comparison.compare([made("naive")[0], made("prefetch")[0]]).sentences[0]
 
 
 def load(draft: dict[str, Any], **asked: Any) -> None:
@@ -274,7 +274,7 @@ def test_heat_map_is_the_stall_of_the_median_trial(made: Complete) -> None:
         [float(f"{cell:.6g}") for cell in row] for row in steps["stall"][2].tolist()
     ]
     assert "Trial 3 of 4, the median one" in Page(page).text  # from 1, as `trace` and the progress line count
-    assert "  trial 3 of 4: " in trainer_text.render(found, steps, 2)
+    assert "  trial 3 of 4: " in trainers.render(found, steps, 2)
     assert [curve["hovertemplate"].partition(":")[0] for curve in drawn["steps"]["data"]] == [
         "trial 2", "trial 3", "trial 4",
     ]  # fmt: skip
