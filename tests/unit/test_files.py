@@ -99,7 +99,8 @@ def test_small_files_are_opened_once_each_and_closed_also_where_one_is_cut(
     out = memoryview(bytearray(int(dataset.locate(ids, ["record"])[3].sum())))
     reader = ExtentReader(dataset, ("record",))
     cost = Cost()
-    reader.fetch(reader.prepare([ids]), range(1), out, cost)
+    work = reader.prepare([ids])
+    reader.fetch(work, range(len(work.batches)), out, cost)
     assert counted == [str(dataset.path(number)) for number in ids]
     assert cost.bytes_requested == len(out)
     assert bytes(out) == b"".join(dataset.path(number).read_bytes() for number in ids)
