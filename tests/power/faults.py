@@ -273,7 +273,8 @@ FAULTS = [
     ),
     *_faults(
         "harness/storage/pfs/bucket.py",
-        ("max(now - min(max(credit, 0.0), SLACK), next_free)", "max(now - max(credit, 0.0), next_free)", "bursts of an emulated file system",
+        ("max(now - min(max(credit, 0.0), SLACK), next_free)", "max(now - max(credit, 0.0), next_free)",
+            "bursts of an emulated file system",
          "unit/test_pfs_bucket.py"),
     ),
     *_faults(
