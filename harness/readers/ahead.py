@@ -14,6 +14,7 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.readers.sample_view import SampleView, stored_by_epoch
 from dlio_bench.harness.readers.session import Fetcher, OpenFetcher, Planned, Tally, pauses_before, touched
 from dlio_bench.harness.readers.threads import Concurrency, Readers, Spent, awake, queued_seconds, readers
+from dlio_bench.harness.storage.extents import CHUNK_BYTES
 from dlio_bench.recorder import NO_EPOCH, NOWHERE
 from dlio_bench.units import format_bytes
 
@@ -28,7 +29,8 @@ WAKE_AT = 1 / 4
 LOOK_AT, SLOWER = 8, 2.0
 NOTHING = Spent()
 NO_CHUNKS = range(0)
-# Chunks from memory are taken for so long together: those of small files are as quickly read as taken.
+# Chunks from memory are taken for so long together, or to the bytes of a large one: those of small files are as quickly
+# read as taken.
 TAKEN_SECONDS = 500e-6
 
 
@@ -150,6 +152,8 @@ class _Work:
         self._spent, self._before = Spent(), Spent()  # since the last step, and until then
         self._read = 0  # chunks that it was spent on
         self._at_once = 1  # chunks that are taken together
+        chunk_bytes = sum(batch.bytes for batch in plan) / max(len(self._steps), 1)
+        self._of_large = max(1, int(CHUNK_BYTES / max(chunk_bytes, 1)))  # chunks that have the bytes of a large one
         self._readers = Readers(self.most, trainer=False)
         self._looked_at = True  # whether the trainer's reads of this step are timed
         self._stopped = False
@@ -193,7 +197,9 @@ class _Work:
         """See who is to read, by what the reads since the last step have taken."""
         a_step, self._before, self._spent = self._spent.seconds, self._spent.and_half_of(self._before), Spent()
         each = a_step / max(self._read, 1)
-        self._at_once, self._read = max(1, int(TAKEN_SECONDS / each)) if self._before.from_memory else 1, 0
+        self._at_once, self._read = 1, 0
+        if self._before.from_memory:
+            self._at_once = max(self._of_large, int(TAKEN_SECONDS / each))
         most, waiting = self.most, min(self.most, self._window.threads)
         self._readers = readers(
             self._before, a_step, self._step_seconds, most=most, waiting=waiting, spare_cores=self._spare_cores

@@ -16,6 +16,7 @@ delivered_bandwidth = {{ at_least = "1 kB/s" }}
 
 def test_an_acceptance_is_submitted_and_judged(slurm: Cluster) -> None:
     (slurm.work / "plan.toml").write_text(PLAN)
+    (slurm.work / "data").mkdir()
     told = slurm.dlio(
         "node1", "sbatch", "--submit", "--json", "--time", "5min", "accept", "plan.toml", "--out", "delivered"
     )
