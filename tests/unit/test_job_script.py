@@ -116,8 +116,8 @@ def test_a_plan_asks_for_its_most_nodes(slurm: Path, capsys: pytest.CaptureFixtu
     assert not (slurm / "out").exists()
 
 
-def test_what_is_told_to_submit_can_be_pasted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "my job; ls"
+def test_what_is_told_to_submit_can_be_pasted(slurm: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = slurm / "my job; ls"
     assert main(["sbatch", "--time", "1h", "--out", str(file), "run", "cdb", "--tiny"]) == 0
     assert f"`sbatch '{file}'`" in capsys.readouterr().out
 
