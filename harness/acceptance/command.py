@@ -65,7 +65,7 @@ def accept(options: Options) -> int:
     if options.json and options.dry_run:
         print(json.dumps(outlines, indent=1))
     else:
-        shown = told.render(plan, memory, different, there, foreseen, options.out, free)
+        shown = "\n".join(told.lines(plan, memory, different, there, foreseen, options.out, free))
         print(shown, file=sys.stderr if options.json else sys.stdout, flush=True)
     require_space(made)
     if options.dry_run:

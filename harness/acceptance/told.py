@@ -50,20 +50,7 @@ def document(
     }
 
 
-def render(
-    plan: Plan,
-    memory: Memory,
-    sources: Sequence[Source],
-    places: Sequence[Place],
-    foreseen: Sequence[Foreseen],
-    out: Path,
-    free: int | None,
-) -> str:
-    """The outlook as text of at most 80 columns, long paths excepted."""
-    return "\n".join(_lines(plan, memory, sources, places, foreseen, out, free))
-
-
-def _lines(
+def lines(
     plan: Plan,
     memory: Memory,
     sources: Sequence[Source],
@@ -72,6 +59,7 @@ def _lines(
     out: Path,
     free: int | None,
 ) -> Iterator[str]:
+    """The outlook as lines of at most 80 columns, long paths excepted."""
     yield f"acceptance of {_printable(plan.system.name)}"
     of = "as the plan says" if memory.declared else "as this machine has"
     shared = "" if memory.declared or memory.real_nodes else ", which virtual nodes share"

@@ -22,7 +22,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 def waited_for(process: int) -> str | None:
     """The file and its file system that this process, or one that it has started, waits for.
 
-    None where the kernel tells of none. Asks the kernel alone: the file system itself may not answer.
+    None if the kernel shows none. Asks the kernel alone: the file system itself may not answer.
     """
     machine = platform.machine()
     with suppress(OSError):
@@ -57,7 +57,7 @@ def signals_heard(end: Callable[[int, str], None]) -> Iterator[None]:
     """In this block a thread of its own looks for signals that the main thread cannot meet.
 
     The kernel gives a signal to a thread that returns from its call, which one that storage holds does not: the signal
-    stays pending, and nothing else tells of it. Then `end`, which is to end the process, is called with its number and
+    stays pending, and nothing else shows it. Then `end`, which is to end the process, is called with its number and
     with what is waited for.
     """
     over = threading.Event()

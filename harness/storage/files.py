@@ -105,7 +105,7 @@ class Held:
         self._files = files
         self._handles: dict[int, int] = {}
         self._shared: list[OpenFile] = []  # they stay open while they are here
-        self._own, self._file = -1, NOWHERE  # of a file that nobody else reads
+        self._own, self._file = -1, NOWHERE  # of a file that only this chunk reads
 
     def handle(self, key: int, file: int) -> int:
         """The descriptor of a file, until that of another one is asked for. Errors: see OpenFile."""

@@ -16,7 +16,7 @@ from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process
 from dlio_bench.harness.streams.dealing import Dealt, Part, published, putting, taken
 from dlio_bench.harness.streams.modes import ROUND_ROBIN
 
-FREELY = runtime.Pace(0.0, "none", 1)  # producers do not compute, and meet nobody
+FREELY = runtime.Pace(0.0, "none", 1)  # producers do not compute and do not wait for each other
 Put: TypeAlias = Callable[[int], Process]  # hands a step of a producer's plan over
 
 

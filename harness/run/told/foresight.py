@@ -122,7 +122,7 @@ def _epochs(request: Request, source: Source, job: Job, row: Policy, steps: int)
 def _reading(request: Request, source: Source, job: Job) -> tuple[float, float]:
     """Of all samples once, behind the emulated file system: seconds of its bandwidth and opens, and of latency in all.
 
-    As many as `copies` of a rank's samples are read. (0, 0) for real storage, which nobody knows yet.
+    As many as `copies` of a rank's samples are read. (0, 0) for real storage, whose rates are not known yet.
     """
     pfs, reads = job.pfs, source.samples * job.copies * len(job.models)
     if pfs is None:

@@ -5,8 +5,8 @@ back time that the emulation itself lost, such as a late wake-up, and is at most
 more than rate * (t + SLACK) bytes begin and end.
 
 Users of a link stand in queues. Within a queue the first to come is served first; queues with bytes waiting share the
-rate evenly. The state of a link is what waits in each queue at a given time, so that who came can be told when its
-bytes will be through if nobody else comes. Others only make it later: the caller asks again when that time has come.
+rate evenly. The state of a link is what waits in each queue at a given time. From it follows when the bytes of a
+transfer are through if no other transfer comes. Others only delay it: the caller asks again when that time has come.
 """
 
 import fcntl
@@ -83,7 +83,7 @@ class FileLock:
 class Transfer(NamedTuple):
     """Bytes on their way: their queue, and the bytes that it has been asked for up to their last one.
 
-    end: when they are through if nobody else comes.
+    end: when they are through if no other transfer comes.
     """
 
     queue: int
@@ -162,7 +162,7 @@ class SharedLink:
         return end
 
     def _end(self, transfer: Transfer) -> float:
-        """When a transfer is through if nobody else comes, as it is known now."""
+        """When a transfer is through if no other transfer comes, as it is known now."""
         if self._rate is None or self._queues == 1:
             return transfer.end
         with self._lock:
