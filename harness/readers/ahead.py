@@ -215,14 +215,14 @@ class _Work:
                 if self._pauses[step] > self._passed:
                     self._passed = self._pauses[step]
                     self._rouse()
-                while self._missing[step] and not self._mine(step):
+                while self._missing[step] and step not in self._errors and not self._mine(step):
                     if self._readers.trainer and self._may_take_next():
                         break
                     self._awaited = step
                     self._ready.wait()
+                if error := self._errors.get(step):
+                    raise error
                 if not self._missing[step]:
-                    if error := self._errors.get(step):
-                        raise error
                     return self._taken.pop(step, None)
                 alone = step > 0 and not self._awake
                 chunks = self._pick_some(step, len(self._steps) if alone else self._at_once)
@@ -231,7 +231,7 @@ class _Work:
                 track.epoch, track.step = NO_EPOCH, NOWHERE  # what the trainer does besides belongs elsewhere
             with self._lock:
                 self._finish(chunks, spent, error)
-                if step == 0 and not self._awake and not self._spent.from_memory:
+                if step == 0 and not error and not self._awake and not self._spent.from_memory:
                     self._window.first(time.perf_counter(), spent.seconds, self._missing[0])
                     self._choose()
                     self._awake = self._readers.threads
@@ -312,11 +312,10 @@ class _Work:
             self._rouse()
         self._read += len(chunks)
         self._missing[step] -= len(chunks)
-        if not self._missing[step]:
-            if step == self._awaited:
-                self._ready.notify()
-            if step == self._steps[0]:
-                self._rouse()
+        if step == self._awaited and (error or not self._missing[step]):
+            self._ready.notify()
+        if step == self._steps[0] and not self._missing[step]:
+            self._rouse()
 
     def _pick_some(self, step: int, most: int) -> range:
         """The next chunks of a step, up to so many; there is one. See _pick."""

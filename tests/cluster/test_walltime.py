@@ -126,6 +126,6 @@ def test_a_dataset_goes_on_after_a_requeue(slurm: Cluster) -> None:
     until(lambda: job.state == "PENDING")
     assert not (job.out / "manifest.json").exists()
     job.slurm.on("node1", "scontrol", "update", f"JobId={job.number}", "StartTime=now")
-    job.ended()
-    assert (job.out / "manifest.json").exists()
+    said = job.ended()
+    assert (job.out / "manifest.json").exists(), said
     slurm.on("node1", "dlio-bench", "verify", "made")
