@@ -14,31 +14,31 @@ from typing import cast
 
 from dlio_bench import signals
 from dlio_bench.errors import BenchError, EnvironmentFailure, JobEnded, OutOfTime, UsageError, out_of_memory
-from dlio_bench.harness.acceptance import arguments as acceptance
-from dlio_bench.harness.bench_readers.options import BENCH_READERS
-from dlio_bench.harness.calibration.options import CALIBRATE
-from dlio_bench.harness.capacity.options import CAPACITY
-from dlio_bench.harness.checkpoints.options import CHECKPOINT
 from dlio_bench.harness.cluster import life, stacks, walltime, watch
 from dlio_bench.harness.cluster.variables import STARTED
-from dlio_bench.harness.coupling.options import COUPLE
-from dlio_bench.harness.generation.options import GENERATE, INDEX, PLAN_DATA, VERIFY
+from dlio_bench.harness.commands.acceptance import arguments as acceptance
+from dlio_bench.harness.commands.bench_readers.options import BENCH_READERS
+from dlio_bench.harness.commands.calibration.options import CALIBRATE
+from dlio_bench.harness.commands.capacity.options import CAPACITY
+from dlio_bench.harness.commands.checkpoints.options import CHECKPOINT
+from dlio_bench.harness.commands.coupling.options import COUPLE
+from dlio_bench.harness.commands.generation.options import GENERATE, INDEX, PLAN_DATA, VERIFY
+from dlio_bench.harness.commands.job_script import arguments as job_script
+from dlio_bench.harness.commands.parser import Parser
+from dlio_bench.harness.commands.results import arguments as results
+from dlio_bench.harness.commands.results import compare, export, judge, report
+from dlio_bench.harness.commands.run.options import EXIT_STATUSES, MAIN_EXAMPLE, RUN
+from dlio_bench.harness.commands.storage_bench.options import STORAGE
+from dlio_bench.harness.commands.studies import arguments as studies
+from dlio_bench.harness.commands.tracing.arguments import add_trace, run_trace
 from dlio_bench.harness.ground.arguments import add_hosts, joined, settle
 from dlio_bench.harness.ground.folders import require_local
 from dlio_bench.harness.ground.options import Commands
 from dlio_bench.harness.ground.subcommands import MESSAGE, going_on
-from dlio_bench.harness.job_script import arguments as job_script
 from dlio_bench.harness.live import arguments as live
 from dlio_bench.harness.machine.mounts import failed_call
 from dlio_bench.harness.machine.waits import signals_heard
-from dlio_bench.harness.parser import Parser
-from dlio_bench.harness.results import arguments as results
-from dlio_bench.harness.results import compare, export, judge, report
-from dlio_bench.harness.run.options import EXIT_STATUSES, MAIN_EXAMPLE, RUN
 from dlio_bench.harness.simulator import arguments as simulator
-from dlio_bench.harness.storage_bench.options import STORAGE
-from dlio_bench.harness.studies import arguments as studies
-from dlio_bench.harness.tracing.arguments import add_trace, run_trace
 from dlio_bench.units import format_seconds
 from dlio_bench.wrapping import printable
 
@@ -117,7 +117,7 @@ def parser() -> Parser:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from dlio_bench.harness.listing import listing, render
+    from dlio_bench.harness.commands.listing import listing, render
 
     document = listing()
     print(json.dumps(document, indent=1) if options.json else render(document))
@@ -127,7 +127,7 @@ def _list(options: argparse.Namespace) -> int:
 def _doctor(options: argparse.Namespace) -> int:
     from msgspec.structs import asdict
 
-    from dlio_bench.harness.doctor import examine, render, worst
+    from dlio_bench.harness.commands.doctor import examine, render, worst
     from dlio_bench.harness.ground.folders import cache_folder
 
     findings = examine(options.data or cache_folder(None))
@@ -136,7 +136,7 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _help(options: argparse.Namespace) -> int:
-    from dlio_bench.harness import pages
+    from dlio_bench.harness.commands import pages
 
     if options.page in COMMANDS:
         parser().parse_args([options.page, "--help"])

@@ -5,7 +5,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from dlio_bench import recorder
-from dlio_bench.reports.metrics import PHASES
+from dlio_bench.reports.numbers.metrics import PHASES
 
 # The column of StepLog.clock for when a rank comes to the barrier. It leaves in the next column.
 MEETING = PHASES.index("exchange")

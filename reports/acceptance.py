@@ -6,11 +6,11 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from dlio_bench.reports.environment import Mount
-from dlio_bench.reports.formatting import NOTHING, format_share, number
-from dlio_bench.reports.machines import built, few
-from dlio_bench.reports.typed import convert, load_json
-from dlio_bench.reports.types import Result
+from dlio_bench.reports.document.environment import Mount
+from dlio_bench.reports.document.typed import convert, load_json
+from dlio_bench.reports.document.types import Result
+from dlio_bench.reports.run.machines import built, few
+from dlio_bench.reports.view.formatting import NOTHING, format_share, number
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable
 

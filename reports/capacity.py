@@ -14,11 +14,11 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from dlio_bench.reports import statistics
-from dlio_bench.reports.formatting import NOTHING, format_share, plural
-from dlio_bench.reports.meetings import Steps, meetings, part, utilisation
-from dlio_bench.reports.typed import Count, Share, Some
-from dlio_bench.reports.types import Result
+from dlio_bench.reports.document.typed import Count, Share, Some
+from dlio_bench.reports.document.types import Result
+from dlio_bench.reports.numbers import statistics
+from dlio_bench.reports.numbers.meetings import Steps, meetings, part, utilisation
+from dlio_bench.reports.view.formatting import NOTHING, format_share, plural
 from dlio_bench.units import format_bytes, format_percent, format_seconds
 from dlio_bench.wrapping import wrapped
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from dlio_bench.errors import DataError, UsageError
-from dlio_bench.reports.environment import Mount
-from dlio_bench.reports.formatting import format_share, plural
-from dlio_bench.reports.typed import Amount, Share, Some, convert, load_json, require_schema
+from dlio_bench.reports.document.environment import Mount
+from dlio_bench.reports.document.typed import Amount, Share, Some, convert, load_json, require_schema
+from dlio_bench.reports.view.formatting import format_share, plural
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable, wrapped
 

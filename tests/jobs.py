@@ -1,8 +1,8 @@
 """A job of a run, for tests that need any."""
 
+from dlio_bench.harness.commands.run.asked.job import Job
+from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.run.asked.job import Job
-from dlio_bench.harness.run.asked.options import Options
 
 JOB = Job(
     options=Options("cdb"), workload="cdb", readers={"prefetch": find("prefetch")}, nodes=2, ranks_per_node=1,

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from dlio_bench.harness.acceptance import contract, datasets
-from dlio_bench.harness.acceptance.datasets import Memory
-from dlio_bench.harness.acceptance.parts import Part, parts
-from dlio_bench.harness.acceptance.plan import Plan, parse
+from dlio_bench.harness.commands.acceptance import contract, datasets
+from dlio_bench.harness.commands.acceptance.datasets import Memory
+from dlio_bench.harness.commands.acceptance.parts import Part, parts
+from dlio_bench.harness.commands.acceptance.plan import Plan, parse
 
 # Of real ranks, in seconds; a test adds what it is about.
 TINY = """

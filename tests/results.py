@@ -4,9 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dlio_bench.reports import result
-from dlio_bench.reports.typed import convert, to_json
-from dlio_bench.reports.types import Draft, Result
+from dlio_bench.reports.document import result
+from dlio_bench.reports.document.typed import convert, to_json
+from dlio_bench.reports.document.types import Draft, Result
 
 
 def drafted(draft: dict[str, Any]) -> Draft:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from dlio_bench.harness.cli import main, parser
-from dlio_bench.harness.pages import pages
+from dlio_bench.harness.commands.pages import pages
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -132,14 +132,15 @@ def test_the_readme_stays_short() -> None:
     assert (ROOT / "docs" / "report.png").stat().st_size < 200_000
 
 
-def test_the_architecture_names_what_is_there() -> None:
+@pytest.mark.parametrize(("room", "column"), [("reports", 1), ("harness", 2)])
+def test_the_architecture_names_what_is_there(room: str, column: int) -> None:
+    """A table of the rooms of each: every folder, and each single file."""
     text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
-    rooms = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
-    named = {name.rstrip("/") for cell in rooms for name in re.findall(r"`([\w/]+(?:/|\.py))`", cell)}
-    harness = {name for name in named if not (ROOT / name).is_dir()}
-    assert [name for name in harness if not (ROOT / "harness" / name).exists()] == []
-    assert {path.name for path in (ROOT / "harness").iterdir() if path.is_dir()} <= {
-        *(name.partition("/")[0] for name in harness),
-        "root",
-        "__pycache__",
-    }
+    table = text.partition(f"room of `{room}/`")[2].partition("\n\n")[0]
+    cells = [line.split("|")[column] for line in table.splitlines()[2:]]
+    named = {name.rstrip("/") for cell in cells for name in re.findall(r"`([\w/]+(?:/|\.py))`", cell)}
+    places = (ROOT / room, ROOT / room / "commands")
+    assert [name for name in named if not any((place / name).exists() for place in places)] == []
+    folders = {path.name for place in places if place.is_dir() for path in place.iterdir() if path.is_dir()}
+    folders -= {"commands", "root", "templates", "__pycache__"}
+    assert folders <= {name.partition("/")[0] for name in named}

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from dlio_bench.components import COMPONENTS
-from dlio_bench.harness.run.measured import steps_file
+from dlio_bench.harness.commands.run.measured import steps_file
 from dlio_bench.recorder import NO_EPOCH
 from dlio_bench.reports.traces import timeline
 from dlio_bench.reports.traces.timeline import ABOUT, SCHEMA, SPANS_NAME, TYPES, About, Clock, Kind, Timeline, Track

@@ -1,7 +1,7 @@
 """Sizes of models whose states are written as checkpoints, every number with its source.
 
 Numbers of configurations are published; parameters and bytes that follow from them are derived, here and in
-`harness/checkpoints/parts.py`.
+`harness/commands/checkpoints/parts.py`.
 """
 
 from msgspec import Struct

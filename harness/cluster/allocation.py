@@ -13,7 +13,7 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster import host_file
 from dlio_bench.harness.cluster.mpi_library import ask
 from dlio_bench.harness.cluster.variables import STARTED
-from dlio_bench.reports.formatting import plural
+from dlio_bench.reports.view.formatting import plural
 
 GIVERS = {"slurm": "Slurm", "flux": "Flux", "lsf": "LSF", "pbs": "PBS"}
 

@@ -17,7 +17,7 @@ from dlio_bench.harness.machine.cgroup import cpu_quota
 from dlio_bench.harness.machine.hardware import drives, network_links
 from dlio_bench.harness.machine.memory import memory
 from dlio_bench.harness.machine.mounts import client_version, existing, mount_of
-from dlio_bench.reports.environment import Host, Mount
+from dlio_bench.reports.document.environment import Host, Mount
 
 PACKAGES = ("dlio-bench", "numpy", "h5py", "mpi4py", "crc32c", "isal", "tensorflow", "tensorflow-cpu", "horovod")
 

@@ -14,7 +14,7 @@ from dlio_bench.atomic_files import naming
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import host_name
-from dlio_bench.reports.files import write_whole
+from dlio_bench.reports.document.files import write_whole
 
 JOB_FILE, MEASURED_FILE = "job.json", "measured.json"
 VISIBLE_SECONDS = 30.0  # in which a file that another host has written must show on a shared file system

@@ -16,7 +16,7 @@ from dlio_bench.harness.cluster.rank_log import RankLog
 
 RETRIES = 2  # of a job step that ended in MPI_Init by signal 11
 _NOT_LAUNCHED = re.compile(r"^srun: error: task \d+ launch failed", re.MULTILINE)  # srun may end with status 0 then
-_STAGING = "harness.run."  # modules of the ranks whose command has --staging
+_STAGING = "harness.commands.run."  # modules of the ranks whose command has --staging
 
 
 def memory_hint(argv: Sequence[str]) -> str:

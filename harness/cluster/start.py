@@ -26,11 +26,11 @@ class Launch(Struct, frozen=True):
 def plan(
     module: str, work: Path, nodes: int, ranks_per_node: int, requested: str | None, *, virtual: bool = False
 ) -> Launch:
-    """How ranks that run `module` of the harness on the job in `work` are started, by the `requested` launcher.
+    """How ranks that run `module` of the commands on the job in `work` are started, by the `requested` launcher.
 
     None: the launcher that fits. virtual: one machine plays the nodes. UsageError, EnvironmentFailure.
     """
-    command = python_command(f"dlio_bench.harness.{module}", str(work))
+    command = python_command(f"dlio_bench.harness.commands.{module}", str(work))
     named = () if virtual else tuple(host.name for host in host_file.given(os.environ))
     if named:
         allocation.require(allocation.find(os.environ), nodes)

@@ -12,8 +12,8 @@ from dlio_bench.harness.ground import options as opt
 from dlio_bench.harness.ground.folders import require_file
 
 if TYPE_CHECKING:
-    from dlio_bench.reports.judgement import Judgement
-    from dlio_bench.reports.types import Result
+    from dlio_bench.reports.document.types import Result
+    from dlio_bench.reports.judging.judgement import Judgement
 
 ACCEPTANCE = "acceptance"
 Junit: TypeAlias = Annotated[
@@ -46,9 +46,10 @@ class Outcome(Struct, frozen=True):
 
     def write(self, results: "Sequence[Result]", judgement: "Judgement | None") -> None:
         """The files that were asked for. Without a judgement JUnit has the checks of the results."""
-        from dlio_bench.reports import junit, markdown
+        from dlio_bench.reports.document.files import write_whole
         from dlio_bench.reports.export import junit as checks
-        from dlio_bench.reports.files import write_whole
+        from dlio_bench.reports.judging import junit
+        from dlio_bench.reports.run import markdown
 
         if self.junit is not None:
             shown = (
@@ -62,7 +63,7 @@ class Outcome(Struct, frozen=True):
 
     def status(self, judgement: "Judgement") -> int:
         """The exit status of a judgement. Says on stderr what --require asks for and is not there."""
-        from dlio_bench.reports.judge import required
+        from dlio_bench.reports.judging.judge import required
 
         if self.require == ACCEPTANCE and judgement.class_ != "ACCEPTANCE":
             print(f"dlio-bench: --require acceptance: the class is {judgement.class_}.", file=sys.stderr)

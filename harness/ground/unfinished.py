@@ -17,8 +17,8 @@ from dlio_bench import documents
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.ground.folders import FINISHED, UNFINISHED
-from dlio_bench.reports.files import write_whole
-from dlio_bench.reports.typed import convert, to_json
+from dlio_bench.reports.document.files import write_whole
+from dlio_bench.reports.document.typed import convert, to_json
 
 TOLD = 5  # differences that a message names at most
 

@@ -13,8 +13,8 @@ from typing import Any
 from dlio_bench import signals
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.live.status import ENDED, FAILED, NAME, open_status, read_open
-from dlio_bench.reports import live_text
-from dlio_bench.reports.formatting import plural
+from dlio_bench.reports.run import live_text
+from dlio_bench.reports.view.formatting import plural
 from dlio_bench.units import format_seconds
 from dlio_bench.wrapping import printable
 

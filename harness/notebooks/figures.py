@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlio_bench.reports import static
-from dlio_bench.reports.drawing import plain
+from dlio_bench.reports.view import static
+from dlio_bench.reports.view.drawing import plain
 
 Figure = dict[str, Any]
 Numbers = npt.NDArray[Any]

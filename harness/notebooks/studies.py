@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlio_bench.harness.notebooks.figures import Figure, layout
-from dlio_bench.reports.drawing import plain
-from dlio_bench.reports.result_drawing import error_bars
+from dlio_bench.reports.run.result_drawing import error_bars
+from dlio_bench.reports.view.drawing import plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def tables(folder: Path) -> "dict[str, pd.DataFrame]":
     """The tables of `dlio-bench export --to pandas`, by name: trials, metrics, steps. DataError, UsageError."""
-    from dlio_bench.reports.collection import load_all
+    from dlio_bench.reports.document.collection import load_all
     from dlio_bench.reports.export.frames import TABLES
 
     pairs = load_all([folder])

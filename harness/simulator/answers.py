@@ -13,8 +13,9 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.simulator import accesses, scale
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.predict import LOWER_BOUND, PUBLISHED, Prediction, policy_of, predict
-from dlio_bench.reports import access_frequency, simulation
-from dlio_bench.reports.simulation_types import Simulation
+from dlio_bench.reports.simulation import access_frequency
+from dlio_bench.reports.simulation import document as simulation
+from dlio_bench.reports.simulation.types import Simulation
 from dlio_bench.units import format_seconds
 
 ALL_NODES = 10_000_000  # accesses up to which every node is simulated: about 200 bytes each

@@ -131,8 +131,8 @@ def _count_control_tree(args: argparse.Namespace) -> int:
     """`simulate --control-tree`."""
     from dlio_bench.harness.ground.folders import output_folder
     from dlio_bench.harness.simulator import control_tree
-    from dlio_bench.reports.control_tree import NAME, render, save
-    from dlio_bench.reports.typed import to_json
+    from dlio_bench.reports.document.typed import to_json
+    from dlio_bench.reports.simulation.control_tree import NAME, render, save
 
     if args.control_tree is None:
         raise UsageError(f"--radix {args.radix} is of a tree of ranks. Say of how many, with --control-tree RANKS.")

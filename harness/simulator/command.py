@@ -25,9 +25,10 @@ from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.predict import PUBLISHED
 from dlio_bench.harness.simulator.scenarios import SCENARIOS
 from dlio_bench.refusals import unknown
-from dlio_bench.reports import simulation, simulation_text
-from dlio_bench.reports.simulation_types import Simulation
-from dlio_bench.reports.typed import to_json
+from dlio_bench.reports.document.typed import to_json
+from dlio_bench.reports.simulation import document as simulation
+from dlio_bench.reports.simulation import text as simulation_text
+from dlio_bench.reports.simulation.types import Simulation
 from dlio_bench.units import format_seconds
 
 WORKLOAD_EPOCHS = 3  # the first fills the caches, two read from them
@@ -83,7 +84,7 @@ def _require_accesses(options: Options) -> None:
 
 
 def _write(document: Simulation, folder: Path) -> None:
-    from dlio_bench.reports import simulation_html  # plotly takes a second
+    from dlio_bench.reports.simulation import html as simulation_html  # plotly takes a second
 
     simulation.save(document, folder / simulation.NAME)
     simulation_html.write(document, folder / REPORT)

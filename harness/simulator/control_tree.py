@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan.orders import Ids
-from dlio_bench.reports.control_tree import ControlTree, Tree
+from dlio_bench.reports.simulation.control_tree import ControlTree, Tree
 
 FLAT = 0  # the radix that stands for all other ranks as children of rank 0, as in Horovod before
 RADICES = (FLAT, 2, 4, 8)

@@ -12,8 +12,8 @@ from dlio_bench.harness.simulator.answers import about, extent, heading, predict
 from dlio_bench.harness.simulator.axes import NODES, Axis
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.predict import LOWER_BOUND, Prediction, policy_of
-from dlio_bench.reports import simulation
-from dlio_bench.reports.simulation_types import GRID, Simulation
+from dlio_bench.reports.simulation import document as simulation
+from dlio_bench.reports.simulation.types import GRID, Simulation
 from dlio_bench.units import format_seconds
 
 # For the warning, measured on a 2-core virtual machine: seconds of a policy for each access of a simulated node, and of

@@ -18,8 +18,8 @@ from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.training.checkpoint import Found, restore
 from dlio_bench.harness.training.network import Widths, blank, described, memory_errors, no_keys
 from dlio_bench.harness.training.trainer import NOTHING, Spent
-from dlio_bench.reports import trials
-from dlio_bench.reports.types import Network
+from dlio_bench.reports.document import trials
+from dlio_bench.reports.document.types import Network
 
 
 class Inferred(Struct, frozen=True):

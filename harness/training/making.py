@@ -16,8 +16,8 @@ from dlio_bench.benchmarks.model import Model, require_finite_samples
 from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.training.checkpoint import captured
-from dlio_bench.reports.difference import kolmogorov_smirnov
-from dlio_bench.reports.trials import Distance, Generated, Quantity
+from dlio_bench.reports.comparing.difference import kolmogorov_smirnov
+from dlio_bench.reports.document.trials import Distance, Generated, Quantity
 
 Array = npt.NDArray[Any]
 Values = dict[str, npt.NDArray[np.float64]]

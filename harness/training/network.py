@@ -30,8 +30,8 @@ from dlio_bench.harness.training.devices import pin_gpu
 from dlio_bench.harness.training.exchange.exchange import Exchange
 from dlio_bench.harness.training.making import HeldOut
 from dlio_bench.harness.training.trainer import Spent, Trained
-from dlio_bench.reports.trials import Checkpoint, Reduced
-from dlio_bench.reports.types import Network
+from dlio_bench.reports.document.trials import Checkpoint, Reduced
+from dlio_bench.reports.document.types import Network
 
 Widths = tuple[int, ...]  # bytes of a sample in each block of a batch
 

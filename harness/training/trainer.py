@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from dlio_bench.batches import Batch
 from dlio_bench.harness.training.compute import wait
-from dlio_bench.reports.trials import Inference, Reduced
+from dlio_bench.reports.document.trials import Inference, Reduced
 
 
 class Spent(Struct, frozen=True):

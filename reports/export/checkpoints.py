@@ -8,11 +8,11 @@ from xml.etree import ElementTree
 import pandas as pd
 
 from dlio_bench.errors import UsageError
-from dlio_bench.reports.checkpoint_metrics import CHECKPOINT_METRICS, per_trial
-from dlio_bench.reports.checkpoint_types import Document
+from dlio_bench.reports.checkpoint.metrics import CHECKPOINT_METRICS, per_trial
+from dlio_bench.reports.checkpoint.types import Document
 from dlio_bench.reports.export.openmetrics import PREFIX, UNITS, as_prometheus, sample
 from dlio_bench.reports.export.pytest_benchmark import stats
-from dlio_bench.reports.intervals import coverage
+from dlio_bench.reports.numbers.intervals import coverage
 from dlio_bench.wrapping import printable
 
 Documents = Sequence[Document]

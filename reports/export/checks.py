@@ -1,7 +1,7 @@
 """The checks of a result as other tools are told of them."""
 
-from dlio_bench.reports.marks import ALTERED
-from dlio_bench.reports.types import Check, Result
+from dlio_bench.reports.document.marks import ALTERED
+from dlio_bench.reports.document.types import Check, Result
 
 
 def checks(result: Result) -> list[Check]:

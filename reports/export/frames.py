@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dlio_bench.reports import tables
+from dlio_bench.reports.document.types import Result
 from dlio_bench.reports.export.measures import covers, measures, statistic
-from dlio_bench.reports.meetings import Steps
-from dlio_bench.reports.metrics import PHASES
-from dlio_bench.reports.types import Result
+from dlio_bench.reports.numbers.meetings import Steps
+from dlio_bench.reports.numbers.metrics import PHASES
+from dlio_bench.reports.run import tables
 from dlio_bench.wrapping import cell, printable
 
 Pairs = Sequence[tuple[Result, Steps]]

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from xml.etree import ElementTree
 
-from dlio_bench.reports import tables
+from dlio_bench.reports.document.types import Check, Metric, Result
 from dlio_bench.reports.export.checks import checks, failures
 from dlio_bench.reports.export.measures import OVER_FIRST, measures
-from dlio_bench.reports.types import Check, Metric, Result
+from dlio_bench.reports.run import tables
 from dlio_bench.wrapping import printable
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from dlio_bench.reports import sentences, tables
-from dlio_bench.reports.comparable import groups, ordered
+from dlio_bench.reports.comparing.comparable import groups, ordered
+from dlio_bench.reports.document.types import Metric, Result
 from dlio_bench.reports.export.measures import MEASURES, OVER_FIRST, measures
-from dlio_bench.reports.formatting import format_times, number, short_interval
-from dlio_bench.reports.types import Metric, Result
+from dlio_bench.reports.run import sentences, tables
+from dlio_bench.reports.view.formatting import format_times, number, short_interval
 from dlio_bench.wrapping import printable
 
 COLUMNS = ("elapsed_seconds", OVER_FIRST.name, "delivered_bandwidth", "stall_share", "au")

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from dlio_bench.counters import Quantity
-from dlio_bench.reports.comparison import rows_of
-from dlio_bench.reports.intervals import LEVEL, coverage
-from dlio_bench.reports.metrics import METRICS, RATIO, SHARES, TRIALS
-from dlio_bench.reports.types import Metric, Result
+from dlio_bench.reports.comparing.comparison import rows_of
+from dlio_bench.reports.document.types import Metric, Result
+from dlio_bench.reports.numbers.intervals import LEVEL, coverage
+from dlio_bench.reports.numbers.metrics import METRICS, RATIO, SHARES, TRIALS
 
 OVER_FIRST = Quantity(
     "elapsed_over_first", RATIO, "× first",

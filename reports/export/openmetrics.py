@@ -8,9 +8,9 @@ would be a value. All samples of a family stand together. The last line is `# EO
 from collections.abc import Iterator, Mapping, Sequence
 
 from dlio_bench.errors import UsageError
+from dlio_bench.reports.document.types import Metric, Result
 from dlio_bench.reports.export.checks import failures
 from dlio_bench.reports.export.measures import MEASURES, measures, statistic
-from dlio_bench.reports.types import Metric, Result
 from dlio_bench.wrapping import printable
 
 PREFIX = "dlio_bench"

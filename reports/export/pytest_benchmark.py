@@ -9,8 +9,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dlio_bench.reports.document.types import Metric, Result
 from dlio_bench.reports.export.measures import measures
-from dlio_bench.reports.types import Metric, Result
 from dlio_bench.wrapping import printable
 
 

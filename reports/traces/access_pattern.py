@@ -12,9 +12,9 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dlio_bench.reports.formatting import NOTHING, format_share, format_time, plural
+from dlio_bench.reports.document.typed import to_json
 from dlio_bench.reports.traces.tables import as_text, table_row
-from dlio_bench.reports.typed import to_json
+from dlio_bench.reports.view.formatting import NOTHING, format_share, format_time, plural
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable, wrapped
 

@@ -14,12 +14,12 @@ import msgspec
 import numpy as np
 
 from dlio_bench.recorder import NO_EPOCH
-from dlio_bench.reports import tables
-from dlio_bench.reports.files import write_parts
-from dlio_bench.reports.result import STEPS_NAME
+from dlio_bench.reports.document.files import write_parts
+from dlio_bench.reports.document.result import STEPS_NAME
+from dlio_bench.reports.document.types import Result
+from dlio_bench.reports.run import tables
 from dlio_bench.reports.traces.timeline import SPANS_NAME, TRAINER, Column, Timeline, Track
 from dlio_bench.reports.traces.trainers import ITERATION, LOOP, Phase
-from dlio_bench.reports.types import Result
 
 MOST_SPANS = 1_000_000  # of a file: some 200 MB, which Perfetto opens within a browser's memory
 POINTS = 500  # of a counter

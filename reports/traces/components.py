@@ -8,11 +8,11 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from dlio_bench.reports.formatting import NOTHING, format_time, plural
-from dlio_bench.reports.lines import fit
 from dlio_bench.reports.traces.accounting import exclusive
 from dlio_bench.reports.traces.tables import as_text, shorten, table_row
 from dlio_bench.reports.traces.timeline import TENSORFLOW, TRAINER, Clock, Timeline, spans
+from dlio_bench.reports.view.formatting import NOTHING, format_time, plural
+from dlio_bench.reports.view.lines import fit
 from dlio_bench.tensorflow_operations import REPORT_BYTES
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable, wrapped

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta, Struct
 
-from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.traces.access_pattern import Direction, Pattern, variation
+from dlio_bench.reports.view.formatting import plural
 
 SHARED = -1  # the rank of a record that Darshan has summed over all ranks
 SIZES = (

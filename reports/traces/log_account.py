@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from dlio_bench.reports.formatting import format_share, format_time, plural
 from dlio_bench.reports.traces import accounting, bandwidth
 from dlio_bench.reports.traces.accounting import ITERATION, READ_FILE, READ_IMAGE, Additive, Overlap, merged_latency
 from dlio_bench.reports.traces.tables import as_text, problem_lines, shorten, table_row
 from dlio_bench.reports.traces.timeline import Span
 from dlio_bench.reports.traces.timelogger import RESOLUTION, Log
+from dlio_bench.reports.view.formatting import format_share, format_time, plural
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable, wrapped
 

@@ -6,16 +6,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from dlio_bench.reports import sentences
-from dlio_bench.reports.drawing import Figure
-from dlio_bench.reports.files import write_whole
-from dlio_bench.reports.formatting import plural
-from dlio_bench.reports.page import render
+from dlio_bench.reports.document.files import write_whole
+from dlio_bench.reports.run import sentences
 from dlio_bench.reports.traces import components, study, trainers
 from dlio_bench.reports.traces.scaling import Case, Scaling, answers, missing, problems
 from dlio_bench.reports.traces.scaling_figures import figures
 from dlio_bench.reports.traces.scaling_tables import tables
 from dlio_bench.reports.traces.tables import Table
+from dlio_bench.reports.view.drawing import Figure
+from dlio_bench.reports.view.formatting import plural
+from dlio_bench.reports.view.page import render
 
 Texts = Mapping[str, Mapping[str, str]]  # of a result, by its label and a title, as the terminal has them
 

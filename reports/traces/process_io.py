@@ -7,10 +7,10 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import fields
 
-from dlio_bench.reports.formatting import NOTHING, format_time
+from dlio_bench.reports.document.typed import to_json
 from dlio_bench.reports.traces.access_pattern import COLUMNS, limits, traffic
 from dlio_bench.reports.traces.tables import as_text, table_row
-from dlio_bench.reports.typed import to_json
+from dlio_bench.reports.view.formatting import NOTHING, format_time
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable, wrapped
 

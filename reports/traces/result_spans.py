@@ -7,12 +7,12 @@ import numpy as np
 from msgspec import Struct
 
 from dlio_bench.errors import DataError
-from dlio_bench.reports.formatting import format_time
-from dlio_bench.reports.meetings import Steps
+from dlio_bench.reports.document.types import Result
+from dlio_bench.reports.numbers.meetings import Steps
 from dlio_bench.reports.traces import timeline
 from dlio_bench.reports.traces.timeline import SPANS_NAME, Timeline
 from dlio_bench.reports.traces.trainers import LOOP
-from dlio_bench.reports.types import Result
+from dlio_bench.reports.view.formatting import format_time
 
 SAME = 1e-5  # seconds: both files hold the same reading of the clock, and float64 is coarse after years without a boot
 

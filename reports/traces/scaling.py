@@ -8,15 +8,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from dlio_bench.reports.formatting import format_share, listed, plural
-from dlio_bench.reports.marks import TENSORFLOW_TRACE
-from dlio_bench.reports.meetings import Steps
+from dlio_bench.reports.document.marks import TENSORFLOW_TRACE
+from dlio_bench.reports.document.typed import to_json
+from dlio_bench.reports.document.types import Result
+from dlio_bench.reports.numbers.meetings import Steps
 from dlio_bench.reports.traces import accounting, bandwidth, components, study, timeline, timelogger, trainers
 from dlio_bench.reports.traces.accounting import ADDITIVE, ITERATION, MERGED, WAITING, Account, Overlap
 from dlio_bench.reports.traces.bandwidth import Bandwidth, times_ideal_bandwidth, times_ideal_seconds
 from dlio_bench.reports.traces.span_pattern import UNPLACED
-from dlio_bench.reports.typed import to_json
-from dlio_bench.reports.types import Result
+from dlio_bench.reports.view.formatting import format_share, listed, plural
 
 TINY = "TINY"
 COMPUTE = "compute"

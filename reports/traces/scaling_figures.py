@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from dlio_bench.reports import drawing
-from dlio_bench.reports.drawing import Figure, plain
-from dlio_bench.reports.formatting import format_share, format_time
-from dlio_bench.reports.result_drawing import COLOURS, finished, laid, row_layout
+from dlio_bench.reports.run.result_drawing import COLOURS, finished, laid, row_layout
 from dlio_bench.reports.traces import study
 from dlio_bench.reports.traces.accounting import ADDITIVE, MERGED, WAITING
 from dlio_bench.reports.traces.bandwidth import times_ideal_bandwidth
 from dlio_bench.reports.traces.scaling import Case, Scaling
+from dlio_bench.reports.view import drawing
+from dlio_bench.reports.view.drawing import Figure, plain
+from dlio_bench.reports.view.formatting import format_share, format_time
 from dlio_bench.units import format_bytes
 
 PUBLISHED = ""

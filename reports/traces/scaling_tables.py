@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from dlio_bench.reports.formatting import NOTHING, format_time, plural
 from dlio_bench.reports.traces import study_tables
 from dlio_bench.reports.traces.accounting import ADDITIVE, MERGED, NAMES, READ_FILE, READ_IMAGE, TITLES, WAITING
 from dlio_bench.reports.traces.bandwidth import times_ideal_bandwidth, times_ideal_seconds
@@ -15,6 +14,7 @@ from dlio_bench.reports.traces.scaling import Scaling, answers, missing, name_of
 from dlio_bench.reports.traces.study_tables import seconds_text, share_text, times_text
 from dlio_bench.reports.traces.tables import INDENT, Table, as_text, table_lines
 from dlio_bench.reports.traces.trainers import CriticalPath
+from dlio_bench.reports.view.formatting import NOTHING, format_time, plural
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable, wrapped
 

@@ -3,7 +3,6 @@
 import numpy as np
 import numpy.typing as npt
 
-from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.traces.access_pattern import (
     CLOSE,
     OPEN,
@@ -16,6 +15,7 @@ from dlio_bench.reports.traces.access_pattern import (
     with_notes,
 )
 from dlio_bench.reports.traces.timeline import TENSORFLOW, Timeline
+from dlio_bench.reports.view.formatting import plural
 from dlio_bench.units import format_bytes
 
 # Components of the node's copies and tiers. All other reads are of the dataset's files.

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from dlio_bench.reports.typed import to_json
+from dlio_bench.reports.document.typed import to_json
 
 REPOSITORY = "NERSC/DL-Parallel-IO @290ed4a"
 LOCAL, GLOBAL = "LOCAL shuffle", "GLOBAL shuffle"

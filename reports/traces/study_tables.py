@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from dlio_bench.reports.formatting import NOTHING, format_share
 from dlio_bench.reports.traces import study
 from dlio_bench.reports.traces.accounting import ADDITIVE, MERGED, TITLES
 from dlio_bench.reports.traces.bandwidth import times_ideal_bandwidth, times_ideal_seconds
 from dlio_bench.reports.traces.tables import Row, Table
+from dlio_bench.reports.view.formatting import NOTHING, format_share
 
 LEAST = 5e-4  # seconds that are shown
 PARTS = {ADDITIVE: study.PARTS, MERGED: ("read", "training")}

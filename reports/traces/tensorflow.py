@@ -15,12 +15,12 @@ import numpy as np
 from msgspec import Struct, structs
 
 from dlio_bench.components import Component
-from dlio_bench.reports.formatting import format_share, format_time, plural
+from dlio_bench.reports.document.typed import to_json
 from dlio_bench.reports.traces.accounting import ITERATION, NEXT_BATCH, Interval, latest
 from dlio_bench.reports.traces.components import is_derived
 from dlio_bench.reports.traces.tables import as_text, shorten, table_row
 from dlio_bench.reports.traces.timeline import RuntimeTrace, Timeline
-from dlio_bench.reports.typed import to_json
+from dlio_bench.reports.view.formatting import format_share, format_time, plural
 from dlio_bench.tensorflow_operations import REPORT_BYTES
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable, wrapped

@@ -21,10 +21,10 @@ from msgspec.structs import astuple, replace
 
 from dlio_bench.components import BY_NAME, COMPONENTS
 from dlio_bench.errors import EnvironmentFailure, UsageError
-from dlio_bench.reports.formatting import plural
 from dlio_bench.reports.traces.accounting import ITERATION, READING
 from dlio_bench.reports.traces.timeline import TRAINER, Span, Timeline, spans
 from dlio_bench.reports.traces.trainers import VALIDATION
+from dlio_bench.reports.view.formatting import plural
 
 OPENING = "TIME LOGGER OUTPUT"
 HEADER = (

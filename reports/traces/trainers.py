@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from dlio_bench.reports.formatting import format_share, format_time, plural
-from dlio_bench.reports.meetings import Floats, Steps, phase
-from dlio_bench.reports.metrics import PHASES
+from dlio_bench.reports.document.types import Plan, Result
+from dlio_bench.reports.numbers.meetings import Floats, Steps, phase
+from dlio_bench.reports.numbers.metrics import PHASES
 from dlio_bench.reports.traces.tables import as_text, table_row
 from dlio_bench.reports.traces.timeline import BEFORE, Span
-from dlio_bench.reports.types import Plan, Result
+from dlio_bench.reports.view.formatting import format_share, format_time, plural
 from dlio_bench.wrapping import printable, wrapped
 
 VALIDATION, OTHER = "validation", "other"

@@ -14,7 +14,7 @@ from tests.processes import DLIO, PATIENCE, until
 
 NODES = ["node1", "node2"]
 BESIDE = "192.168.231"  # a network of the two hosts' second interfaces, eth1
-MPI = ("mpirun", "prted", "dlio_bench.harness.run")
+MPI = ("mpirun", "prted", "dlio_bench.harness.commands.run")
 
 
 @pytest.fixture(scope="session")

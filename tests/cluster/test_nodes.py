@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dlio_bench.harness import listing
+from dlio_bench.harness.commands import listing
 from dlio_bench.harness.storage.tier import NODES
 from tests.cluster.cluster import PATIENCE, Cluster
 
@@ -68,7 +68,7 @@ def disks(slurm: Cluster) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def data(slurm: Cluster) -> Path:
-    folder = slurm.work / "data"
+    folder = slurm.work / "nodes-data"
     slurm.dlio("node1", "generate", "cdb", "--tiny", "--files", "8", "--out", str(folder))
     return folder
 

@@ -79,10 +79,10 @@ def test_node_counts_are_compared_inside_an_allocation(slurm: Cluster) -> None:
 
 COMMANDS = """
 set -e
-dlio-bench generate cdb --tiny --files 8 --out data --nodes 4 --ranks-per-node 2 --json --no-raw >generated.json
-dlio-bench verify data
+dlio-bench generate cdb --tiny --files 8 --out generated --nodes 4 --ranks-per-node 2 --json --no-raw >generated.json
+dlio-bench verify generated
 dlio-bench storage . --size 64MB --sample-size 1MB --threads 1 --ranks 1,4 --trials 1 --out storage.json
-dlio-bench storage --data data --threads 1 --nodes 2 --ranks 4 --trials 1 --out of-data.json
+dlio-bench storage --data generated --threads 1 --nodes 2 --ranks 4 --trials 1 --out of-data.json
 dlio-bench calibrate --pfs . --nodes 4 --threads 1 --sample-bytes 1MiB --size 64MB --local /tmp --json >system.json
 """
 

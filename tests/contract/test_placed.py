@@ -11,6 +11,7 @@ from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import DataError
 from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.commands.run.measured.consumer import damaged
 from dlio_bench.harness.plan.orders import Shape
 from dlio_bench.harness.plan.policies import POLICIES, Policy, find, resolve
 from dlio_bench.harness.readers.placed import reader as placed
@@ -19,7 +20,6 @@ from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import RankContext
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Tally, planned
-from dlio_bench.harness.run.measured.consumer import damaged
 from dlio_bench.harness.storage.tier_files import MEMORY_NAME
 from tests.contract import test_readers
 from tests.contract.test_readers import BATCH, EVERY, WORLD, ReaderContract, harmed

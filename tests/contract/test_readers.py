@@ -24,13 +24,13 @@ from dlio_bench.datagen.manifest import NAME
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.mpi import connect
+from dlio_bench.harness.commands.run.measured.consumer import damaged
 from dlio_bench.harness.plan.orders import Shape, every_sample_once, find_order
 from dlio_bench.harness.plan.policies import Policy, find
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import RankContext, Resources, open_reader
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest, planned
-from dlio_bench.harness.run.measured.consumer import damaged
 from dlio_bench.harness.storage.direct import require
 from tests import processes
 from tests.datasets import layout, made_by_first, view_of

@@ -14,7 +14,7 @@ from dlio_bench.datagen.claim import claimed
 from dlio_bench.datagen.manifest import spec_digest
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.launch_site import detect_site
-from dlio_bench.harness.generation.amount import Amount, counts
+from dlio_bench.harness.commands.generation.amount import Amount, counts
 from tests import processes
 from tests.datasets import layout
 from tests.needs import require

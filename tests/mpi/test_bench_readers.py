@@ -16,12 +16,12 @@ import pytest
 from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.errors import DataError, EnvironmentFailure
-from dlio_bench.harness.bench_readers import yardsticks
-from dlio_bench.harness.bench_readers.command import facts, ratios
-from dlio_bench.harness.bench_readers.job import H5PYS, PREFETCH, PREFETCH_CRC, TFDATAS, Job, raws
-from dlio_bench.harness.bench_readers.rank import measure, verify
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.commands.bench_readers import yardsticks
+from dlio_bench.harness.commands.bench_readers.command import facts, ratios
+from dlio_bench.harness.commands.bench_readers.job import H5PYS, PREFETCH, PREFETCH_CRC, TFDATAS, Job, raws
+from dlio_bench.harness.commands.bench_readers.rank import measure, verify
 from dlio_bench.harness.plan.orders import every_sample_once
 from dlio_bench.harness.readers.session import largest, planned
 from tests.datasets import made, view_of

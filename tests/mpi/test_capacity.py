@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from dlio_bench.harness.capacity import command
 from dlio_bench.harness.cli import main
+from dlio_bench.harness.commands.capacity import command
 from dlio_bench.reports.capacity import Runs
-from dlio_bench.reports.result import load
+from dlio_bench.reports.document.result import load
 from tests.mpi.conftest import Gate, complaint, dlio, start
 from tests.processes import PATIENCE, until
 

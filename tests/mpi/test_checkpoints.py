@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from dlio_bench.harness.checkpoints import sets
-from dlio_bench.reports import checkpoint
-from dlio_bench.reports.result import load as load_result
+from dlio_bench.harness.commands.checkpoints import sets
+from dlio_bench.reports.checkpoint import document as checkpoint
+from dlio_bench.reports.document.result import load as load_result
 from dlio_bench.reports.traces import timeline
 from tests.mpi.conftest import Mount, complaint, dlio, start
 from tests.needs import require

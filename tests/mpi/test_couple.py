@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dlio_bench.harness.coupling.ways.files import HEAD
-from dlio_bench.reports import couple
+from dlio_bench.harness.commands.coupling.ways.files import HEAD
+from dlio_bench.reports.coupling import document as couple
 from tests.mpi.conftest import complaint, dlio, start
 from tests.needs import needs
 from tests.processes import PATIENCE, descendants, gone, ranks_of, until

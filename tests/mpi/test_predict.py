@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from dlio_bench.harness.calibration import command as calibration
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.system import System, load
-from dlio_bench.harness.run.predicted import forecast
+from dlio_bench.harness.commands.calibration import command as calibration
+from dlio_bench.harness.commands.run.predicted import forecast
 from tests.mpi.conftest import Gate, dlio, start
 from tests.needs import needs
 from tests.processes import until
@@ -76,7 +76,7 @@ def a_calibration_finds_the_emulated_rates(found: System) -> None:
 
 def the_prediction_is_there_before_the_run_and_shown_after_it(cache: Path, folder: Path) -> str:
     """The digest of the run's dataset."""
-    gate = Gate(folder / "gate", "dlio_bench.harness.run.measured.rank")
+    gate = Gate(folder / "gate", "dlio_bench.harness.commands.run.measured.rank")
     predict = ("--predict", "--system", "system.toml", "--emulate-pfs", PFS, "--out", "out", "--json")
     process = start(cache, folder, "run", "hepcnnb", *RUN, *TIERS, "--reader", READERS, *predict, **gate.env)
     written = folder / "out" / "prediction.json"

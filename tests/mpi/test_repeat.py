@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dlio_bench.harness import cli
-from dlio_bench.reports.result import digest
+from dlio_bench.reports.document.result import digest
 from tests.mpi.conftest import dlio
 from tests.results import load
 

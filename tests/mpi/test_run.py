@@ -21,10 +21,10 @@ from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster import process
 from dlio_bench.harness.cluster.environment import usable_cores
 from dlio_bench.harness.cluster.solo import Solo
-from dlio_bench.harness.run import measurement
-from dlio_bench.harness.run.asked.job import Job
-from dlio_bench.harness.run.measured import rank
-from dlio_bench.harness.run.measured.documents import Verified
+from dlio_bench.harness.commands.run import measurement
+from dlio_bench.harness.commands.run.asked.job import Job
+from dlio_bench.harness.commands.run.measured import rank
+from dlio_bench.harness.commands.run.measured.documents import Verified
 from tests.datasets import made
 from tests.mpi.conftest import complaint, dlio, start
 from tests.needs import needs

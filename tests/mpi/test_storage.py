@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dlio_bench.harness.storage_bench import command
+from dlio_bench.harness.commands.storage_bench import command
 from dlio_bench.reports import storage
-from dlio_bench.reports.typed import to_json
+from dlio_bench.reports.document.typed import to_json
 from tests.processes import PATIENCE, dlio, start, until
 
 SMALL = ("--sample-size", "100kB", "--size", "4MB", "--threads", "2")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dlio_bench.harness.cli import main
-from dlio_bench.reports.collection import load_all
+from dlio_bench.reports.document.collection import load_all
 from dlio_bench.reports.traces import timeline
 from dlio_bench.reports.traces.timelogger import parse
 from tests.browser import Browser

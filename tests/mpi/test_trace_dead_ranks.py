@@ -15,9 +15,9 @@ import pytest
 
 from dlio_bench.components import CODE
 from dlio_bench.harness.cli import main
+from dlio_bench.harness.commands.run.measured import recording
+from dlio_bench.harness.commands.run.measured.unfinished_spans import left
 from dlio_bench.harness.machine import rescue
-from dlio_bench.harness.run.measured import recording
-from dlio_bench.harness.run.measured.unfinished_spans import left
 from dlio_bench.reports.traces import timeline
 from dlio_bench.reports.traces.timeline import TRAINER
 from tests.processes import PATIENCE, gone, pids_of, start, until
@@ -81,7 +81,7 @@ def test_spans_of_all_ranks_are_there_until_one_died_or_the_run_was_stopped(
         "--trials", "200", "--warmup-trials", "1", "--compute", "emulate:8ms", "--trace", "spans", "--out", str(out),
         DLIO_BENCH_CACHE=str(tmp_path / "cache"),
     )  # fmt: skip
-    command = f"dlio_bench.harness.run.measured.rank {out.resolve()}"
+    command = f"dlio_bench.harness.commands.run.measured.rank {out.resolve()}"
     until(lambda: len(folders(pids_of(command))) == RANKS, process)
     ranks, rescuers = pids_of(command), pids_of(f"{out.resolve()}/work-")
     places = folders(ranks)

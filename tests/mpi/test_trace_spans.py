@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from dlio_bench.harness.cli import main
-from dlio_bench.reports.meetings import Steps
-from dlio_bench.reports.metrics import PHASES
-from dlio_bench.reports.result import load
+from dlio_bench.reports.document.result import load
+from dlio_bench.reports.document.types import Result
+from dlio_bench.reports.numbers.meetings import Steps
+from dlio_bench.reports.numbers.metrics import PHASES
 from dlio_bench.reports.traces import accounting, timeline
 from dlio_bench.reports.traces.timeline import TRAINER, Timeline
-from dlio_bench.reports.types import Result
 from tests.processes import dlio
 
 EPOCHS = 2

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dlio_bench.harness.cli import main
-from dlio_bench.reports.result import load
+from dlio_bench.reports.document.result import load
 from dlio_bench.reports.traces import timeline
 from dlio_bench.reports.traces.timeline import Timeline
 from tests.processes import dlio

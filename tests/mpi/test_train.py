@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlio_bench.reports.metrics import PHASES
+from dlio_bench.reports.numbers.metrics import PHASES
 from dlio_bench.reports.traces import timeline
 from tests.mpi.conftest import dlio, generated
 from tests.results import load

@@ -13,12 +13,12 @@ import pytest
 
 from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.bench_readers.job import TORCHES
+from dlio_bench.harness.commands.bench_readers.job import TORCHES
+from dlio_bench.harness.commands.run.measured.consumer import damaged
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import Resources, open_reader
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Reader, Tally, planned
-from dlio_bench.harness.run.measured.consumer import damaged
 from dlio_bench.harness.storage.cache import drop
 from dlio_bench.harness.storage.counters import device_bytes
 from tests.contract import test_readers

@@ -15,14 +15,14 @@ import webdataset
 from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import DataError, EnvironmentFailure
-from dlio_bench.harness.bench_readers.job import WEBDATASETS
 from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.commands.bench_readers.job import WEBDATASETS
+from dlio_bench.harness.commands.run.measured.consumer import damaged
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers import web_shards
 from dlio_bench.harness.readers.registry import Resources, open_reader
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Reader, Tally, planned
-from dlio_bench.harness.run.measured.consumer import damaged
 from tests.contract import test_readers
 from tests.contract.test_readers import ReaderContract
 from tests.datasets import made, stored_fields

@@ -23,7 +23,7 @@ PAGE = "report.html"
 
 def make(folder: Path) -> None:
     """Write the results of a run with random waits."""
-    from dlio_bench.reports.result import save
+    from dlio_bench.reports.document.result import save
     from tests.results import complete
     from tests.unit.conftest import draft_of_reader, trial_of
 

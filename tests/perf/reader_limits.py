@@ -25,6 +25,9 @@ from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.harness.cluster import launch_env, launch_site, launchers
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.mpi import connect
+from dlio_bench.harness.commands.run.asked.sizing import trial_size
+from dlio_bench.harness.commands.run.measured import loop
+from dlio_bench.harness.commands.run.measured.rank import SWITCH_SECONDS
 from dlio_bench.harness.ground.defaults import STAGING_BYTES
 from dlio_bench.harness.ground.folders import cache_folder
 from dlio_bench.harness.plan.orders import ORDERS, Shape
@@ -33,9 +36,6 @@ from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import RankContext, Resources, open_reader
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Tally, largest, planned, touched
-from dlio_bench.harness.run.asked.sizing import trial_size
-from dlio_bench.harness.run.measured import loop
-from dlio_bench.harness.run.measured.rank import SWITCH_SECONDS
 from dlio_bench.harness.timeline import StepLog
 from dlio_bench.harness.training.compute import fine_timers
 from dlio_bench.harness.training.trainer import Emulated

@@ -25,7 +25,7 @@ def rank(folder: Path, ranks: int) -> int:
     """What a rank does until it is ready."""
     from dlio_bench.harness.cluster.comm import Comm
     from dlio_bench.harness.cluster.entry import require_same_code, run_rank, say
-    from dlio_bench.harness.run.measured import rank as measured
+    from dlio_bench.harness.commands.run.measured import rank as measured
 
     assert measured
 

@@ -18,11 +18,11 @@ from typing import Any, cast
 import numpy as np
 
 from dlio_bench.harness.cluster.process import EVENT
+from dlio_bench.harness.commands.run.measured.outlook import EVERY, SAMPLE, WINDOW, Watched, by_source, seen
 from dlio_bench.harness.live.journal import LEAST_SECONDS, Journal
 from dlio_bench.harness.live.status import NAME
 from dlio_bench.harness.readers.session import Tally
-from dlio_bench.harness.run.measured.outlook import EVERY, SAMPLE, WINDOW, Watched, by_source, seen
-from dlio_bench.reports.metrics import PHASES
+from dlio_bench.reports.numbers.metrics import PHASES
 
 LOOKS = 200  # of a round
 THREADS, EPOCHS = 16, 10

@@ -16,12 +16,12 @@ from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
+from dlio_bench.harness.commands.run.measured.consumer import marks
 from dlio_bench.harness.plan.orders import every_sample_once
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import Resources, open_reader
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Tally, largest, planned
-from dlio_bench.harness.run.measured.consumer import marks
 
 CHANNELS = [0, 1, 2, 10]
 

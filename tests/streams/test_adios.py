@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dlio_bench.errors import StreamLost, StreamTimeout
-from dlio_bench.harness import doctor
+from dlio_bench.harness.commands import doctor
 from dlio_bench.harness.streams.adios import BP, SST, Reader, contact, version
 from tests.processes import PATIENCE
 from tests.streams.writer import arrays

@@ -13,8 +13,8 @@ import pytest
 
 from dlio_bench.benchmarks.grayscott.solver import slab
 from dlio_bench.errors import DataError, StreamTimeout
-from dlio_bench.harness.coupling.ways.streams import StreamInlet, StreamOutlet
-from dlio_bench.reports import couple
+from dlio_bench.harness.commands.coupling.ways.streams import StreamInlet, StreamOutlet
+from dlio_bench.reports.coupling import document as couple
 from tests import processes
 from tests.processes import PATIENCE, descendants, gone, ranks_of, until
 

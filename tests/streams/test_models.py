@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlio_bench.reports import models, result
-from dlio_bench.reports.types import Result
+from dlio_bench.reports.document import result
+from dlio_bench.reports.document.types import Result
+from dlio_bench.reports.numbers import models
 from tests import processes
 
 STREAMED = ("--tiny", "--compute", "none", "--trials", "1", "--warmup-trials", "0", "--out", "out")

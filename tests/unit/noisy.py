@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from dlio_bench.reports import statistics
-from dlio_bench.reports.changes import Measured
-from dlio_bench.reports.meetings import Steps
-from dlio_bench.reports.types import Result
+from dlio_bench.reports.comparing.changes import Measured
+from dlio_bench.reports.document.types import Result
+from dlio_bench.reports.numbers import statistics
+from dlio_bench.reports.numbers.meetings import Steps
 from tests.results import complete
 
 Made = Callable[..., tuple[dict[str, Any], dict[str, Any]]]

@@ -14,17 +14,18 @@ from msgspec.structs import replace
 
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, OutOfTime, UsageError
 from dlio_bench.harness import cli
-from dlio_bench.harness.acceptance import campaign, contract, datasets, handover, outlook, places, record
-from dlio_bench.harness.acceptance.arguments import SHIPPED
-from dlio_bench.harness.acceptance.datasets import Memory
-from dlio_bench.harness.acceptance.plan import load, node_count
-from dlio_bench.harness.acceptance.record import Site
 from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.cluster.environment import host_name, mount_at
+from dlio_bench.harness.commands.acceptance import campaign, contract, datasets, handover, outlook, places, record
+from dlio_bench.harness.commands.acceptance.arguments import SHIPPED
+from dlio_bench.harness.commands.acceptance.datasets import Memory
+from dlio_bench.harness.commands.acceptance.plan import load, node_count
+from dlio_bench.harness.commands.acceptance.record import Site
 from dlio_bench.harness.plan import policies
-from dlio_bench.reports import acceptance, result
-from dlio_bench.reports.environment import Host, Mount
-from dlio_bench.reports.typed import convert, to_json
+from dlio_bench.reports import acceptance
+from dlio_bench.reports.document import result
+from dlio_bench.reports.document.environment import Host, Mount
+from dlio_bench.reports.document.typed import convert, to_json
 from tests.datasets import made
 from tests.plans import BASIC, GIB, SMALL, plan_of, planned, run_of, written
 from tests.results import complete

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.acceptance import contract, outlook
-from dlio_bench.harness.acceptance.plan import Plan
-from dlio_bench.reports.limits import JUDGED
+from dlio_bench.harness.commands.acceptance import contract, outlook
+from dlio_bench.harness.commands.acceptance.plan import Plan
+from dlio_bench.reports.judging.limits import JUDGED
 from tests.plans import BASIC, SMALL, plan_of, planned, run_of
 
 

@@ -14,8 +14,10 @@ from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.system import shipped
 from dlio_bench.harness.simulator.accesses import histogram
 from dlio_bench.harness.simulator.cases import Case
-from dlio_bench.reports import simulation, simulation_figures, simulation_html
-from dlio_bench.reports.access_frequency import binomial, complete, present, rows, threshold
+from dlio_bench.reports.simulation import document as simulation
+from dlio_bench.reports.simulation import figures as simulation_figures
+from dlio_bench.reports.simulation import html as simulation_html
+from dlio_bench.reports.simulation.access_frequency import binomial, complete, present, rows, threshold
 from tests.pages import Page
 
 

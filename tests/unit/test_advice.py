@@ -5,10 +5,8 @@ from typing import Any
 
 import pytest
 
-from dlio_bench.reports import (
-    facts,
-)
-from dlio_bench.reports.advice import advice
+from dlio_bench.reports.run import facts
+from dlio_bench.reports.run.advice import advice
 from tests.results import Complete
 
 Drafted = tuple[dict[str, Any], dict[str, Any]]

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.layout import RANDOM, TEST, TRAIN, VALIDATION, Layout, Split
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.generation.amount import Amount, counts, sizes, stored_bytes
-from dlio_bench.harness.generation.options import PlanDataOptions
-from dlio_bench.harness.generation.plan import facts, render
+from dlio_bench.harness.commands.generation.amount import Amount, counts, sizes, stored_bytes
+from dlio_bench.harness.commands.generation.options import PlanDataOptions
+from dlio_bench.harness.commands.generation.plan import facts, render
 
 HEP = WORKLOADS["hepcnnb"].variants["224"](False, RANDOM)
 LAYOUTS = [

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from dlio_bench.reports import comparison
-from dlio_bench.reports.types import Result
+from dlio_bench.reports.comparing import comparison
+from dlio_bench.reports.document.types import Result
 from tests.results import complete
 
 Drafted = tuple[dict[str, Any], dict[str, Any]]

@@ -15,11 +15,11 @@ from dlio_bench.benchmarks.profile_files import load
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.layout import PHYSICAL
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.calibration.compute import samples
-from dlio_bench.harness.calibration.compute.job import Job
-from dlio_bench.harness.calibration.compute.process import LEAST, MOST, enough, rows_of
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.process import launch
+from dlio_bench.harness.commands.calibration.compute import samples
+from dlio_bench.harness.commands.calibration.compute.job import Job
+from dlio_bench.harness.commands.calibration.compute.process import LEAST, MOST, enough, rows_of
 from tests.processes import dlio
 
 

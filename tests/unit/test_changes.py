@@ -11,11 +11,11 @@ import pytest
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness import cli
-from dlio_bench.reports import comparison
-from dlio_bench.reports.change_limits import parse
-from dlio_bench.reports.changes import Measured, changes
-from dlio_bench.reports.changes_text import render_changes
-from dlio_bench.reports.result import save
+from dlio_bench.reports.comparing import comparison
+from dlio_bench.reports.comparing.change_limits import parse
+from dlio_bench.reports.comparing.changes import Measured, changes
+from dlio_bench.reports.comparing.changes_text import render_changes
+from dlio_bench.reports.document.result import save
 from tests.unit.noisy import Made, noisy, noisy_run
 
 Refused = Callable[..., str]

@@ -7,9 +7,9 @@ import pytest
 
 from dlio_bench.benchmarks.published_models.models import MODELS
 from dlio_bench.errors import DataError, EnvironmentFailure
-from dlio_bench.harness.checkpoints.beside import KEPT, beside
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.commands.checkpoints.beside import KEPT, beside
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.training.trainer import Emulated
 
@@ -70,7 +70,7 @@ def test_a_share_that_was_altered_ends_the_trial(tmp_path: Path) -> None:
 
 
 def test_space_is_looked_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlio_bench.harness.checkpoints.beside.free_bytes", lambda _: 1000)
+    monkeypatch.setattr("dlio_bench.harness.commands.checkpoints.beside.free_bytes", lambda _: 1000)
     with (
         pytest.raises(EnvironmentFailure, match=rf"1000 bytes are available, {KEPT * BYTES} are required"),
         beside(Emulated(), Solo(), MODEL, 1, FRACTION, tmp_path, seed=1),

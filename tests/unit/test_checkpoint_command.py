@@ -12,15 +12,18 @@ from xml.etree import ElementTree
 import pytest
 
 from dlio_bench.errors import DataError
-from dlio_bench.harness.checkpoints import command
-from dlio_bench.harness.checkpoints.job import KEPT, Job
-from dlio_bench.harness.checkpoints.rank import Rank, measure
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.solo import Solo
-from dlio_bench.reports import checkpoint, checkpoint_html, checkpoint_text, result_file
-from dlio_bench.reports.checkpoint_metrics import CHECKPOINT_METRICS, metrics
-from dlio_bench.reports.checkpoint_types import Document
-from dlio_bench.reports.typed import convert, to_json
+from dlio_bench.harness.commands.checkpoints import command
+from dlio_bench.harness.commands.checkpoints.job import KEPT, Job
+from dlio_bench.harness.commands.checkpoints.rank import Rank, measure
+from dlio_bench.reports.checkpoint import document as checkpoint
+from dlio_bench.reports.checkpoint import html as checkpoint_html
+from dlio_bench.reports.checkpoint import text as checkpoint_text
+from dlio_bench.reports.checkpoint.metrics import CHECKPOINT_METRICS, metrics
+from dlio_bench.reports.checkpoint.types import Document
+from dlio_bench.reports.document import result_file
+from dlio_bench.reports.document.typed import convert, to_json
 
 SMALL = ("checkpoint", "hepcnn", "--fraction", "1%", "--shards", "2")
 MEASURED = Path("out")

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from dlio_bench.benchmarks.published_models.models import LLAMA3_8B, LLAMA3_405B, MODELS, SUBSET, find
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.checkpoints.options import FILE_PER_RANK, LAYOUTS, SHARDED, SINGLE_FILE
-from dlio_bench.harness.checkpoints.parts import default_shards, parts, sizes, total
+from dlio_bench.harness.commands.checkpoints.options import FILE_PER_RANK, LAYOUTS, SHARDED, SINGLE_FILE
+from dlio_bench.harness.commands.checkpoints.parts import default_shards, parts, sizes, total
 
 GIB = 2**30
 

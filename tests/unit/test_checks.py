@@ -8,13 +8,13 @@ import pytest
 from msgspec import structs
 from msgspec.structs import replace
 
+from dlio_bench.harness.commands.run.asked.job import Job
+from dlio_bench.harness.commands.run.asked.options import Options
+from dlio_bench.harness.commands.run.measured.documents import Verified
+from dlio_bench.harness.commands.run.told.checks import Count, checks
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.run.asked.job import Job
-from dlio_bench.harness.run.asked.options import Options
-from dlio_bench.harness.run.measured.documents import Verified
-from dlio_bench.harness.run.told.checks import Count, checks
-from dlio_bench.reports.trials import Cache, Cached, Epoch, Inference, Trial
-from dlio_bench.reports.types import Check
+from dlio_bench.reports.document.trials import Cache, Cached, Epoch, Inference, Trial
+from dlio_bench.reports.document.types import Check
 from tests.jobs import JOB
 
 COUNT = Count(16, 32, JOB, 33)

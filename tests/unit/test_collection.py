@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dlio_bench.errors import UsageError
-from dlio_bench.reports.collection import load_all
-from dlio_bench.reports.result import save
+from dlio_bench.reports.document.collection import load_all
+from dlio_bench.reports.document.result import save
 from tests.results import complete
 
 Made = Callable[..., tuple[dict[str, Any], dict[str, Any]]]

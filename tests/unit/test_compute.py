@@ -6,8 +6,8 @@ import pytest
 
 from dlio_bench.benchmarks.registry import WORKLOADS, find
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.run.asked.options import Options
-from dlio_bench.harness.run.asked.request import look_up
+from dlio_bench.harness.commands.run.asked.options import Options
+from dlio_bench.harness.commands.run.asked.request import look_up
 from dlio_bench.harness.training.compute import step_time, wait
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dlio_bench.batches import Batch, Block
 from dlio_bench.errors import DataError
-from dlio_bench.harness.run.measured.consumer import PROBES, Consumer, marks, require_planned, require_same_set
+from dlio_bench.harness.commands.run.measured.consumer import PROBES, Consumer, marks, require_planned, require_same_set
 from dlio_bench.harness.timeline import StepLog
 
 

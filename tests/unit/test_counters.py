@@ -1,8 +1,8 @@
 """Counters: one table, whose sums know what nobody counted."""
 
 from dlio_bench.counters import COUNTERS, Cost, EpochCost, PassCost, total
-from dlio_bench.reports.metrics import METRICS
-from dlio_bench.reports.trials import Epoch, Pass, Trial
+from dlio_bench.reports.document.trials import Epoch, Pass, Trial
+from dlio_bench.reports.numbers.metrics import METRICS
 
 
 def epoch(device: int | None) -> EpochCost:

@@ -15,11 +15,14 @@ from dlio_bench.benchmarks.grayscott.solver import Slab, slab
 from dlio_bench.errors import DataError, StreamTimeout
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.solo import Solo
-from dlio_bench.harness.coupling.rank import turned
-from dlio_bench.harness.coupling.ways.files import HEAD, FileInlet, FileOutlet, output
-from dlio_bench.reports import couple, couple_html, couple_text, result_file
-from dlio_bench.reports.couple import BESIDE, SOLVER, TWINS, WORKFLOW, Document
-from dlio_bench.reports.typed import convert, to_json
+from dlio_bench.harness.commands.coupling.rank import turned
+from dlio_bench.harness.commands.coupling.ways.files import HEAD, FileInlet, FileOutlet, output
+from dlio_bench.reports.coupling import document as couple
+from dlio_bench.reports.coupling import html as couple_html
+from dlio_bench.reports.coupling import text as couple_text
+from dlio_bench.reports.coupling.document import BESIDE, SOLVER, TWINS, WORKFLOW, Document
+from dlio_bench.reports.document import result_file
+from dlio_bench.reports.document.typed import convert, to_json
 from dlio_bench.wrapping import WIDTH
 
 SIZE = 8

@@ -18,9 +18,9 @@ from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.datagen.manifest import PROGRESS
 from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.harness.commands.run.asked import data
+from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.ground.progress import Progress
-from dlio_bench.harness.run.asked import data
-from dlio_bench.harness.run.asked.options import Options
 
 LAYOUT = find("cdb").variants["cori"](True, RANDOM)
 FILES = {"train": 3}

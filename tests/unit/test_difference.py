@@ -5,8 +5,8 @@ from math import comb
 import numpy as np
 import pytest
 
-from dlio_bench.reports.difference import change
-from dlio_bench.reports.meetings import Floats
+from dlio_bench.reports.comparing.difference import change
+from dlio_bench.reports.numbers.meetings import Floats
 
 NOISE = 0.02
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
-from dlio_bench.harness import doctor
 from dlio_bench.harness.cluster import launch_site
 from dlio_bench.harness.cluster.launch_site import Site
 from dlio_bench.harness.cluster.mpi_library import Answer
-from dlio_bench.harness.doctor import Finding, examine, last_words, render, worst
+from dlio_bench.harness.commands import doctor
+from dlio_bench.harness.commands.doctor import Finding, examine, last_words, render, worst
 from tests.processes import PATIENCE
 
 

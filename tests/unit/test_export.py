@@ -17,10 +17,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from pytest_benchmark.stats import Stats
 
 from dlio_bench.harness import cli
+from dlio_bench.reports.document.result import digest, save
+from dlio_bench.reports.document.types import Result
 from dlio_bench.reports.export import openmetrics, pytest_benchmark
-from dlio_bench.reports.metrics import METRICS
-from dlio_bench.reports.result import digest, save
-from dlio_bench.reports.types import Result
+from dlio_bench.reports.numbers.metrics import METRICS
 from tests.results import complete
 
 Drafted = Callable[..., tuple[dict[str, Any], dict[str, Any]]]

@@ -8,8 +8,8 @@ import pytest
 
 from dlio_bench.batches import Batch, Block
 from dlio_bench.counters import Cost
+from dlio_bench.harness.commands.run.measured.consumer import damaged
 from dlio_bench.harness.readers.session import planned
-from dlio_bench.harness.run.measured.consumer import damaged
 from dlio_bench.harness.storage import extents as extents_module
 from dlio_bench.harness.storage.extents import ExtentReader
 from tests.datasets import made, view_of

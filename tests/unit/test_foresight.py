@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dlio_bench.harness.run.asked.data import source
-from dlio_bench.harness.run.asked.jobs import jobs
-from dlio_bench.harness.run.asked.options import Options
-from dlio_bench.harness.run.asked.request import look_up
-from dlio_bench.harness.run.told import foresight
+from dlio_bench.harness.commands.run.asked.data import source
+from dlio_bench.harness.commands.run.asked.jobs import jobs
+from dlio_bench.harness.commands.run.asked.options import Options
+from dlio_bench.harness.commands.run.asked.request import look_up
+from dlio_bench.harness.commands.run.told import foresight
 from dlio_bench.harness.storage.pfs.spec import parse_spec
 from tests.datasets import layout
 

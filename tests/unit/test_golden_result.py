@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlio_bench.reports import html, statistics, text
-from dlio_bench.reports.formatting import FORMATS
-from dlio_bench.reports.metrics import METRICS
-from dlio_bench.reports.result import load
+from dlio_bench.reports.document.result import load
+from dlio_bench.reports.numbers import statistics
+from dlio_bench.reports.numbers.metrics import METRICS
+from dlio_bench.reports.run import html, text
+from dlio_bench.reports.view.formatting import FORMATS
 from tests.pages import Page
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "result-3"

@@ -30,16 +30,16 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import TRAIN, VALIDATION
 from dlio_bench.errors import Diverged, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.solo import Solo
-from dlio_bench.harness.run.asked.options import Options
-from dlio_bench.harness.run.asked.request import look_up
+from dlio_bench.harness.commands.run.asked.options import Options
+from dlio_bench.harness.commands.run.asked.request import look_up
 from dlio_bench.harness.training import making
 from dlio_bench.harness.training.checkpoint import newest
 from dlio_bench.harness.training.exchange.exchange import open_exchange
 from dlio_bench.harness.training.exchange.options import ExchangeOptions
 from dlio_bench.harness.training.network import Checkpoints, NetworkTrainer, widths
-from dlio_bench.reports import generated, html
-from dlio_bench.reports.trials import Distance, Generated, Quantity
-from dlio_bench.reports.typed import to_json
+from dlio_bench.reports.document.trials import Distance, Generated, Quantity
+from dlio_bench.reports.document.typed import to_json
+from dlio_bench.reports.run import generated, html
 from tests.datasets import batch_of
 from tests.results import Complete, Made
 

@@ -12,8 +12,8 @@ from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.datagen.layout import TRAIN, VALIDATION
 from dlio_bench.datagen.manifest import NAME
 from dlio_bench.errors import DataError
-from dlio_bench.harness.generation.indexing import index_data
-from dlio_bench.harness.generation.options import IndexOptions
+from dlio_bench.harness.commands.generation.indexing import index_data
+from dlio_bench.harness.commands.generation.options import IndexOptions
 from tests.datasets import VARIANTS, bare, layout, made
 
 Raw = dict[str, Any]

@@ -12,8 +12,8 @@ from dlio_bench.benchmarks.imagenet import images
 from dlio_bench.benchmarks.imagenet.decode import decode
 from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.errors import DataError
-from dlio_bench.harness.generation import indexing, verification
-from dlio_bench.harness.generation.options import IndexOptions, VerifyOptions
+from dlio_bench.harness.commands.generation import indexing, verification
+from dlio_bench.harness.commands.generation.options import IndexOptions, VerifyOptions
 
 PICTURE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (6, 8, 3), dtype=np.uint8)).resize((80, 60))
 WIDE = Image.fromarray((np.arange(60 * 80).reshape(60, 80) * 13).astype(np.uint16))

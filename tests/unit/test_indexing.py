@@ -21,15 +21,15 @@ from dlio_bench.datagen.layout import TEST, TRAIN, VALIDATION
 from dlio_bench.datagen.manifest import GENERATOR, NAME
 from dlio_bench.datagen.verify import Remake, damage, remakable
 from dlio_bench.errors import DataError, UsageError
-from dlio_bench.harness.generation.amount import Amount, counts
-from dlio_bench.harness.generation.indexing import index_data
-from dlio_bench.harness.generation.options import IndexOptions
-from dlio_bench.harness.generation.sorting import sort
+from dlio_bench.harness.commands.generation.amount import Amount, counts
+from dlio_bench.harness.commands.generation.indexing import index_data
+from dlio_bench.harness.commands.generation.options import IndexOptions
+from dlio_bench.harness.commands.generation.sorting import sort
+from dlio_bench.harness.commands.run.measured.consumer import damaged
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import Resources, open_reader
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Tally, largest, planned
-from dlio_bench.harness.run.measured.consumer import damaged
 from tests.datasets import VARIANTS, bare, verify_files
 from tests.datasets import layout as tiny
 from tests.processes import open_files

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from dlio_bench.harness.cli import main
-from dlio_bench.harness.job_script.script import Script, minutes_for, most, render
+from dlio_bench.harness.commands.job_script.script import Script, minutes_for, most, render
 
 SCRIPT = Script(
     command=("run", "cdb", "--nodes", "2", "--max-data", "1 GB"), program="/opt/a b/dlio-bench", folder="/data/it's",

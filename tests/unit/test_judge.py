@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from dlio_bench.reports import judge as judging
-from dlio_bench.reports import judgement_text, junit, limits
-from dlio_bench.reports.judge import judge
-from dlio_bench.reports.judgement import Judgement, Unreadable, as_json
-from dlio_bench.reports.limits import Limits
-from dlio_bench.reports.marks import ALTERED, MARKS, SERVED, capping
-from dlio_bench.reports.meetings import Steps
-from dlio_bench.reports.types import Metric, Result
+from dlio_bench.reports.document.marks import ALTERED, MARKS, SERVED, capping
+from dlio_bench.reports.document.types import Metric, Result
+from dlio_bench.reports.judging import judge as judging
+from dlio_bench.reports.judging import junit, limits
+from dlio_bench.reports.judging import text as judgement_text
+from dlio_bench.reports.judging.judge import judge
+from dlio_bench.reports.judging.judgement import Judgement, Unreadable, as_json
+from dlio_bench.reports.judging.limits import Limits
+from dlio_bench.reports.numbers.meetings import Steps
 from dlio_bench.wrapping import WIDTH
 from tests.results import complete
 

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from dlio_bench.harness.cluster.system import Rates
+from dlio_bench.harness.commands.run.predicted import runtime
+from dlio_bench.harness.commands.run.predicted.devices import Cores, FileSystem, Memory
+from dlio_bench.harness.commands.run.predicted.keeping import Cache, Costs, Keeping, NodeTiers
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.policies import PLACEMENTS
 from dlio_bench.harness.readers.placed.layout import Sequences, lay_out
 from dlio_bench.harness.readers.placed.speeds import Speeds
 from dlio_bench.harness.readers.threads import Readers
-from dlio_bench.harness.run.predicted import runtime
-from dlio_bench.harness.run.predicted.devices import Cores, FileSystem, Memory
-from dlio_bench.harness.run.predicted.keeping import Cache, Costs, Keeping, NodeTiers
 from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process
 from tests.unit.test_runtime import machine
 

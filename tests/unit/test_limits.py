@@ -6,8 +6,8 @@ import pytest
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan.policies import ALIASES, POLICIES
-from dlio_bench.reports import limits
-from dlio_bench.reports.limits import Limits, Settings
+from dlio_bench.reports.judging import limits
+from dlio_bench.reports.judging.limits import Limits, Settings
 
 WORKLOADS = ("cdb", "cosmoflow")
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "limits.toml"

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from dlio_bench.harness.live.status import FIELDS, record
-from dlio_bench.reports import live_text
-from dlio_bench.reports.live_text import line, of_last_run, seconds_left, silence, sparkline, view
+from dlio_bench.reports.run import live_text
+from dlio_bench.reports.run.live_text import line, of_last_run, seconds_left, silence, sparkline, view
 
 BYTES = {"pfs": 2_210_000, "ram": 0, "local": 5_000_000, "remote": None}
 

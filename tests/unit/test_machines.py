@@ -4,13 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench.harness.machine import hardware, mounts
-from dlio_bench.reports import (
-    facts,
-    html,
-    text,
-)
-from dlio_bench.reports.environment import Host
-from dlio_bench.reports.machines import built
+from dlio_bench.reports.document.environment import Host
+from dlio_bench.reports.run import facts, html, text
+from dlio_bench.reports.run.machines import built
 from tests.results import Complete
 
 Drafted = tuple[dict[str, Any], dict[str, Any]]

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.errors import UsageError
+from dlio_bench.harness.commands.run.asked.jobs import jobs
+from dlio_bench.harness.commands.run.asked.options import Options
+from dlio_bench.harness.commands.run.asked.request import look_up
 from dlio_bench.harness.plan.model_parallel import require_readable, stage_view
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.run.asked.jobs import jobs
-from dlio_bench.harness.run.asked.options import Options
-from dlio_bench.harness.run.asked.request import look_up
 
 READABLE = (
     "naive", "shuffled", "double-buffer", "staged-replicated", "clairvoyant", "cooperative", "lbann-preload",

@@ -16,19 +16,23 @@ import pytest
 from dlio_bench.benchmarks import profile_files
 from dlio_bench.documents import DEEPEST, load_json, load_toml, read
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.acceptance import contract, outlook, plan, record
-from dlio_bench.harness.acceptance.datasets import Memory, sources
-from dlio_bench.harness.acceptance.parts import parts
 from dlio_bench.harness.cluster import system
-from dlio_bench.reports import html, judge, judgement_text, junit, limits, result, storage
-from dlio_bench.reports.typed import to_json
+from dlio_bench.harness.commands.acceptance import contract, outlook, plan, record
+from dlio_bench.harness.commands.acceptance.datasets import Memory, sources
+from dlio_bench.harness.commands.acceptance.parts import parts
+from dlio_bench.reports import storage
+from dlio_bench.reports.document import result
+from dlio_bench.reports.document.typed import to_json
+from dlio_bench.reports.judging import judge, junit, limits
+from dlio_bench.reports.judging import text as judgement_text
+from dlio_bench.reports.run import html
 from tests.mutations import as_toml, changed, cut, edited, ends_well, mutations
 from tests.results import complete
 from tests.unit.test_storage_report import draft as storage_draft
 
 Make = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 SYSTEM = tomllib.loads((resources.files("dlio_bench.harness.cluster") / "systems" / "perlmutter.toml").read_text())
-PLAN = tomllib.loads((resources.files("dlio_bench.harness.acceptance") / "plans" / "slurm.toml").read_text())
+PLAN = tomllib.loads((resources.files("dlio_bench.harness.commands.acceptance") / "plans" / "slurm.toml").read_text())
 PROFILE = profile_files.to_tables(next(iter(profile_files.shipped("cdb").values())))
 STORAGE = to_json(storage.complete(storage_draft()))
 

@@ -10,12 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.harness.commands.run.asked.job import Job
+from dlio_bench.harness.commands.run.measured import node
+from dlio_bench.harness.commands.run.told.nodes import notes
 from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.run.asked.job import Job
-from dlio_bench.harness.run.measured import node
-from dlio_bench.harness.run.told.nodes import notes
-from dlio_bench.reports.environment import Host, NodeRoom
+from dlio_bench.reports.document.environment import Host, NodeRoom
 from tests.jobs import JOB
 from tests.processes import PATIENCE
 
@@ -109,7 +109,7 @@ def test_a_folder_that_hosts_share_is_passed_by_unless_the_user_named_it(
 
 def test_a_node_without_room_for_samples_says_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     job = replace(JOB, readers={"prefetch": find("prefetch")})
-    monkeypatch.setattr("dlio_bench.harness.run.asked.tiers.available_bytes", lambda: 4096)
+    monkeypatch.setattr("dlio_bench.harness.commands.run.asked.tiers.available_bytes", lambda: 4096)
     with pytest.raises(
         EnvironmentFailure, match=r"prefetch keeps .* 4.1 kB of its memory are free\. .*--local-tier DIR"
     ) as told:

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from dlio_bench.counters import Cost
-from dlio_bench.harness.readers.session import Tally
-from dlio_bench.harness.run.measured.outlook import (
+from dlio_bench.harness.commands.run.measured.outlook import (
     MOST_STEPS,
     Outlook,
     Rows,
@@ -18,6 +17,7 @@ from dlio_bench.harness.run.measured.outlook import (
     rates,
     seen,
 )
+from dlio_bench.harness.readers.session import Tally
 from tests.processes import until
 
 STALL, WORK = 0.25, 0.75  # seconds of a step
@@ -106,7 +106,7 @@ def test_bytes_of_threads_at_work_count_once_before_and_after_they_are_added_up(
 
 def test_what_cannot_be_told_of_a_trial_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither in its thread, which goes on to look, nor when the trial is over."""
-    monkeypatch.setattr("dlio_bench.harness.run.measured.outlook.EVERY", 0.01)
+    monkeypatch.setattr("dlio_bench.harness.commands.run.measured.outlook.EVERY", 0.01)
     asked: list[int] = []
 
     class Broken:

@@ -12,11 +12,11 @@ import pytest
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.notebooks import figures, studies
-from dlio_bench.reports import static
-from dlio_bench.reports.collection import load_all
+from dlio_bench.reports.document.collection import load_all
+from dlio_bench.reports.document.result import save
 from dlio_bench.reports.export import frames
-from dlio_bench.reports.result import save
-from dlio_bench.reports.result_drawing import UNKNOWN, error_bars
+from dlio_bench.reports.run.result_drawing import UNKNOWN, error_bars
+from dlio_bench.reports.view import static
 
 BEGINS = {"svg": b"<?xml", "pdf": b"%PDF", "png": b"\x89PNG"}
 

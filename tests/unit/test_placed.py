@@ -19,6 +19,7 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.peers import Peers, Serving
 from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.commands.run.measured.consumer import damaged
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.placement.rule import Behaviour
 from dlio_bench.harness.plan.policies import PLACEMENTS, find
@@ -30,7 +31,6 @@ from dlio_bench.harness.readers.placed.tier_server import TierServer
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import RankContext, Resources, open_reader
 from dlio_bench.harness.readers.session import Planned, Tally, largest, planned
-from dlio_bench.harness.run.measured.consumer import damaged
 from dlio_bench.harness.storage import extents
 from dlio_bench.harness.storage.extents import ExtentReader
 from tests.datasets import made, view_of

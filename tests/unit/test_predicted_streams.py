@@ -9,14 +9,14 @@ from msgspec.structs import replace
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster.system import Rates, Stream, System, Tier
+from dlio_bench.harness.commands.run.asked.job import Job
+from dlio_bench.harness.commands.run.asked.jobs import jobs
+from dlio_bench.harness.commands.run.asked.models import TrainedModel
+from dlio_bench.harness.commands.run.asked.options import Options
+from dlio_bench.harness.commands.run.asked.request import look_up
+from dlio_bench.harness.commands.run.predicted import prediction
+from dlio_bench.harness.commands.run.predicted.streaming import Queue, rates_of
 from dlio_bench.harness.plan.policies import find as policy
-from dlio_bench.harness.run.asked.job import Job
-from dlio_bench.harness.run.asked.jobs import jobs
-from dlio_bench.harness.run.asked.models import TrainedModel
-from dlio_bench.harness.run.asked.options import Options
-from dlio_bench.harness.run.asked.request import look_up
-from dlio_bench.harness.run.predicted import prediction
-from dlio_bench.harness.run.predicted.streaming import Queue, rates_of
 from dlio_bench.harness.simulator.kernel import Clock, Process
 from dlio_bench.harness.storage.pfs.spec import parse_spec
 from dlio_bench.harness.streams.dealing import putting

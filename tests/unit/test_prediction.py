@@ -12,13 +12,13 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.environment import usable_cores
 from dlio_bench.harness.cluster.system import Rates, Stream, System, Tier
+from dlio_bench.harness.commands.run.asked.job import Job
+from dlio_bench.harness.commands.run.asked.jobs import jobs
+from dlio_bench.harness.commands.run.asked.options import Options
+from dlio_bench.harness.commands.run.asked.request import look_up
+from dlio_bench.harness.commands.run.predicted import prediction
 from dlio_bench.harness.readers.placed import speeds
 from dlio_bench.harness.readers.placed.tiers import Tiers
-from dlio_bench.harness.run.asked.job import Job
-from dlio_bench.harness.run.asked.jobs import jobs
-from dlio_bench.harness.run.asked.options import Options
-from dlio_bench.harness.run.asked.request import look_up
-from dlio_bench.harness.run.predicted import prediction
 from dlio_bench.harness.storage.pfs.spec import parse_spec
 from tests.datasets import made
 from tests.needs import needs

@@ -15,7 +15,7 @@ from dlio_bench.errors import DataError, EnvironmentFailure, JobEnded
 from dlio_bench.harness.cluster import process
 from dlio_bench.harness.cluster.process import EVENT, LOOK_SECONDS, launch
 from dlio_bench.harness.cluster.watch import Watch
-from dlio_bench.harness.run.resuming import stopped
+from dlio_bench.harness.commands.run.resuming import stopped
 from tests.processes import PATIENCE, alive, gone, until
 from tests.unit.test_lost_nodes import UNREACHABLE
 
@@ -57,9 +57,9 @@ def test_a_killed_rank_is_named(tmp_path: Path, number: int, where: str) -> None
     said = f"mpirun noticed that process rank 3 with PID {number} on node n01 exited on signal 9 (Killed)."
     dies = script(f"import sys; sys.stderr.write({said!r}); raise SystemExit(137)")
     with pytest.raises(EnvironmentFailure, match=rf"Rank 3 \({where}\) was ended by SIGKILL.* fewer ranks need less"):
-        launch([*dies, "dlio_bench.harness.checkpoints.rank"], os.environ, tmp_path, print)
+        launch([*dies, "dlio_bench.harness.commands.checkpoints.rank"], os.environ, tmp_path, print)
     with pytest.raises(EnvironmentFailure, match="a smaller --staging"):
-        launch([*dies, "dlio_bench.harness.run.measured.rank"], os.environ, tmp_path, print)
+        launch([*dies, "dlio_bench.harness.commands.run.measured.rank"], os.environ, tmp_path, print)
 
 
 def test_other_failures_quote_the_launchers_last_words(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from dlio_bench.benchmarks.profile import given as given_time
 from dlio_bench.benchmarks.profile_files import load, parse, to_tables
 from dlio_bench.benchmarks.registry import WORKLOADS, find
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.calibration import description
-from dlio_bench.harness.calibration.compute.command import powers
-from dlio_bench.harness.run.asked.options import Options
-from dlio_bench.harness.run.asked.request import look_up
+from dlio_bench.harness.commands.calibration import description
+from dlio_bench.harness.commands.calibration.compute.command import powers
+from dlio_bench.harness.commands.run.asked.options import Options
+from dlio_bench.harness.commands.run.asked.request import look_up
 from dlio_bench.harness.training.compute import step_time
 
 CDB = Profile(

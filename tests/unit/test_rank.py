@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.environment import host_name
+from dlio_bench.harness.commands.run.asked.job import Job
+from dlio_bench.harness.commands.run.asked.options import Options
+from dlio_bench.harness.commands.run.asked.training import Training
+from dlio_bench.harness.commands.run.asked.validation import Validation
 from dlio_bench.harness.plan.policies import POLICIES
 from dlio_bench.harness.readers.placed.tiers import Tiers
-from dlio_bench.harness.run.asked.job import Job
-from dlio_bench.harness.run.asked.options import Options
-from dlio_bench.harness.run.asked.training import Training
-from dlio_bench.harness.run.asked.validation import Validation
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 from tests.datasets import made
 from tests.jobs import JOB
@@ -38,7 +38,7 @@ def job(folder: Path, **changes: Any) -> Job:
 def run(asked: Job, folder: Path) -> tuple[int, list[dict[str, Any]]]:
     """Exit status of one rank, and what it said of its failure."""
     asked.save(folder)
-    command = [sys.executable, "-P", "-m", "dlio_bench.harness.run.measured.rank", str(folder)]
+    command = [sys.executable, "-P", "-m", "dlio_bench.harness.commands.run.measured.rank", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert "Traceback" not in done.stderr
     return done.returncode, [json.loads(path.read_text()) for path in folder.glob("error-*.json")]
@@ -68,7 +68,7 @@ def test_readers_begin_a_trial_in_turn_and_all_are_kept(tmp_path: Path) -> None:
     readers = {name: POLICIES[name] for name in ("naive", "shuffled", "double-buffer")}
     asked = job(tmp_path, readers=readers, trials=3, warmup_trials=1)
     asked.save(tmp_path)
-    command = [sys.executable, "-P", "-m", "dlio_bench.harness.run.measured.rank", str(tmp_path)]
+    command = [sys.executable, "-P", "-m", "dlio_bench.harness.commands.run.measured.rank", str(tmp_path)]
     said = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
     events = [json.loads(line.removeprefix("@dlio-bench ")) for line in said.splitlines()]
     turns = [event["reader"] for event in events if event["event"] == "trial"]

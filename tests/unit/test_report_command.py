@@ -12,9 +12,9 @@ import jinja2
 import pytest
 
 from dlio_bench.harness.cli import main
-from dlio_bench.reports import html, published
-from dlio_bench.reports.page import Compiled
-from dlio_bench.reports.result import save
+from dlio_bench.reports.document.result import save
+from dlio_bench.reports.run import html, published
+from dlio_bench.reports.view.page import Compiled
 from tests.pages import Page
 from tests.results import complete
 

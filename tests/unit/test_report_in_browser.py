@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from dlio_bench.harness.cli import main
-from dlio_bench.reports import couple_html, html, limits
 from dlio_bench.reports.acceptance import Campaign, Place, System
-from dlio_bench.reports.environment import Mount
-from dlio_bench.reports.judge import judge
+from dlio_bench.reports.coupling import html as couple_html
+from dlio_bench.reports.document.environment import Mount
+from dlio_bench.reports.judging import limits
+from dlio_bench.reports.judging.judge import judge
+from dlio_bench.reports.run import html
 from tests.browser import READY, Browser
 from tests.needs import needs
 from tests.processes import until

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dlio_bench.reports import bound, checkpoint_marks, statistics, text
-from dlio_bench.reports.advice import advice
+from dlio_bench.reports.checkpoint import marks as checkpoint_marks
+from dlio_bench.reports.numbers import bound, statistics
+from dlio_bench.reports.run import text
+from dlio_bench.reports.run.advice import advice
 from tests.results import complete, drafted
 
 STORAGE = bound.Facts(

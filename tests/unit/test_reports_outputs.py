@@ -14,21 +14,14 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 from dlio_bench.errors import DataError
-from dlio_bench.reports import (
-    byte_figures,
-    comparable,
-    comparison,
-    figures,
-    formatting,
-    html,
-    result,
-    step_figures,
-    text,
-)
-from dlio_bench.reports.drawing import log_axis
-from dlio_bench.reports.metrics import METRICS
+from dlio_bench.reports.comparing import comparable, comparison
+from dlio_bench.reports.document import result
+from dlio_bench.reports.document.types import Result
+from dlio_bench.reports.numbers.metrics import METRICS
+from dlio_bench.reports.run import byte_figures, figures, html, step_figures, text
 from dlio_bench.reports.traces import trainers
-from dlio_bench.reports.types import Result
+from dlio_bench.reports.view import formatting
+from dlio_bench.reports.view.drawing import log_axis
 from dlio_bench.wrapping import WIDTH
 from tests.pages import Page
 from tests.results import Complete, complete

@@ -15,11 +15,13 @@ import pytest
 from msgspec import structs
 
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
-from dlio_bench.reports import judge, result, text
-from dlio_bench.reports.metrics import METRICS
-from dlio_bench.reports.schema import DOCUMENTS, schema
-from dlio_bench.reports.typed import to_json
-from dlio_bench.reports.types import Check, Draft
+from dlio_bench.reports.document import result
+from dlio_bench.reports.document.schema import DOCUMENTS, schema
+from dlio_bench.reports.document.typed import to_json
+from dlio_bench.reports.document.types import Check, Draft
+from dlio_bench.reports.judging import judge
+from dlio_bench.reports.numbers.metrics import METRICS
+from dlio_bench.reports.run import text
 from tests.results import complete, drafted
 
 Make = Callable[..., tuple[dict[str, Any], dict[str, Any]]]

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from dlio_bench.reports import intervals, statistics
-from dlio_bench.reports.metrics import METRICS, PHASES, SHARES
-from dlio_bench.reports.types import Draft, Metric
+from dlio_bench.reports.document.types import Draft, Metric
+from dlio_bench.reports.numbers import intervals, statistics
+from dlio_bench.reports.numbers.metrics import METRICS, PHASES, SHARES
 from tests.results import drafted
 from tests.unit.conftest import draft_of_reader, trial_of
 

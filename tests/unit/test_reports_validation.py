@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from dlio_bench.reports import comparable, formatting, html, tables, text
-from dlio_bench.reports.types import Result
+from dlio_bench.reports.comparing import comparable
+from dlio_bench.reports.document.types import Result
+from dlio_bench.reports.run import html, tables, text
+from dlio_bench.reports.view import formatting
 from tests.pages import Page
 from tests.results import complete
 

@@ -11,8 +11,8 @@ import pytest
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cli import main
-from dlio_bench.harness.studies import files, work
-from dlio_bench.reports.reproduce_types import REPRODUCED, SEEN, UNTESTABLE
+from dlio_bench.harness.commands.studies import files, work
+from dlio_bench.reports.study.types import REPRODUCED, SEEN, UNTESTABLE
 from tests.needs import needs
 
 Refused = Callable[..., str]

@@ -8,8 +8,8 @@ import pytest
 
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.run.asked.options import Options
-from dlio_bench.harness.run.asked.request import look_up
+from dlio_bench.harness.commands.run.asked.options import Options
+from dlio_bench.harness.commands.run.asked.request import look_up
 from tests.datasets import made
 
 PIPELINES = {name: workload.upstream for name, workload in WORKLOADS.items() if workload.upstream is not None}

@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from dlio_bench.harness.cluster.system import MB, Rates, Stream, System, Tier
+from dlio_bench.harness.commands.run.predicted import runtime
+from dlio_bench.harness.commands.run.predicted.devices import Cores, FileSystem, Memory
+from dlio_bench.harness.commands.run.predicted.runtime import Handles
 from dlio_bench.harness.readers.threads import Readers
-from dlio_bench.harness.run.predicted import runtime
-from dlio_bench.harness.run.predicted.devices import Cores, FileSystem, Memory
-from dlio_bench.harness.run.predicted.runtime import Handles
 from dlio_bench.harness.simulator.kernel import Clock, Link, Meeting, Process
 
 LATENCY, OPEN = 0.001, 0.002

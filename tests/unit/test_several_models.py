@@ -9,11 +9,11 @@ import pytest
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cli import main
-from dlio_bench.harness.run.asked.models import TrainedModel, listed
+from dlio_bench.harness.commands.run.asked.models import TrainedModel, listed
 from dlio_bench.harness.streams.crew import Layout, model_of
 from dlio_bench.harness.streams.dealing import Part, published
-from dlio_bench.reports import models
-from dlio_bench.reports.meetings import model_of_ranks
+from dlio_bench.reports.numbers import models
+from dlio_bench.reports.numbers.meetings import model_of_ranks
 from tests.results import complete, drafted
 
 Draft = Callable[..., tuple[dict[str, Any], dict[str, Any]]]

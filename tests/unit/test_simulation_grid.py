@@ -11,8 +11,8 @@ import pytest
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.simulator import answers, axes, command, grid
 from dlio_bench.harness.simulator.axes import Axis
-from dlio_bench.reports import simulation
-from dlio_bench.reports.typed import to_json
+from dlio_bench.reports.document.typed import to_json
+from dlio_bench.reports.simulation import document as simulation
 
 SMALL = ("--scenario", "S1", "--epochs", "2")
 SOME = "lower-bound,shuffled,clairvoyant,lbann-dynamic,cooperative"

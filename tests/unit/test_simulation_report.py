@@ -11,9 +11,12 @@ import pytest
 
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.cli import main
-from dlio_bench.reports import simulation, simulation_figures, simulation_html, simulation_text
-from dlio_bench.reports.simulation_types import Simulation
-from dlio_bench.reports.typed import to_json
+from dlio_bench.reports.document.typed import to_json
+from dlio_bench.reports.simulation import document as simulation
+from dlio_bench.reports.simulation import figures as simulation_figures
+from dlio_bench.reports.simulation import html as simulation_html
+from dlio_bench.reports.simulation import text as simulation_text
+from dlio_bench.reports.simulation.types import Simulation
 from tests.pages import Page
 
 BOUND = 1000.0

@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.ground.defaults import MOST_BYTES, STEPS, TIMED_STEPS
-from dlio_bench.harness.run.asked.options import Options
-from dlio_bench.harness.run.asked.request import look_up
-from dlio_bench.harness.run.asked.sizing import (
+from dlio_bench.harness.commands.run.asked.options import Options
+from dlio_bench.harness.commands.run.asked.request import look_up
+from dlio_bench.harness.commands.run.asked.sizing import (
     Minimum,
     files_needed,
     most_files,
     parted,
     trial_size,
 )
+from dlio_bench.harness.ground.defaults import MOST_BYTES, STEPS, TIMED_STEPS
 
 CDB = {"file_bytes": 60_171_786, "samples_per_file": 1}
 

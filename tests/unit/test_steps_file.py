@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from dlio_bench.harness.cluster.solo import Solo
-from dlio_bench.harness.run.measured import steps_file
+from dlio_bench.harness.commands.run.measured import steps_file
 
 RANKS, STEPS, TRIALS = 64, 2000, 3
 AT_ONCE = 4

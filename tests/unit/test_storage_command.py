@@ -14,12 +14,12 @@ from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.allocation import Allocation
+from dlio_bench.harness.commands.storage_bench.attestation import attestation, furthest_share
+from dlio_bench.harness.commands.storage_bench.command import Scale, scales_of
+from dlio_bench.harness.commands.storage_bench.folder import NAME, claimed
 from dlio_bench.harness.storage.cache import Residency
-from dlio_bench.harness.storage_bench.attestation import attestation, furthest_share
-from dlio_bench.harness.storage_bench.command import Scale, scales_of
-from dlio_bench.harness.storage_bench.folder import NAME, claimed
 from dlio_bench.reports import storage
-from dlio_bench.reports.typed import to_json
+from dlio_bench.reports.document.typed import to_json
 from tests.datasets import made
 from tests.direct_folder import direct_folder
 from tests.processes import PATIENCE, dlio, start, until

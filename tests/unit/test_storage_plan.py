@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.commands.storage_bench import plan, reading, sizing
 from dlio_bench.harness.storage.direct import require
-from dlio_bench.harness.storage_bench import plan, reading, sizing
 from tests.direct_folder import direct_folder
 
 COUNTS = st.lists(st.integers(1, 6), min_size=1, max_size=3, unique=True)

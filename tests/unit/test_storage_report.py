@@ -9,7 +9,7 @@ import pytest
 
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.reports import storage
-from dlio_bench.reports.typed import to_json
+from dlio_bench.reports.document.typed import to_json
 
 BYTES = 1_000_000_000
 

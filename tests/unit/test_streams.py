@@ -13,17 +13,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dlio_bench.harness import doctor
 from dlio_bench.harness.cli import main
+from dlio_bench.harness.commands import doctor
 from dlio_bench.harness.streams import adios, modes
 from dlio_bench.harness.streams.crew import Layout, model_of
 from dlio_bench.harness.streams.dealing import Dealt, Part, demanded, published, taken
 from dlio_bench.harness.streams.settings import Streaming
-from dlio_bench.reports import html, sentences, text
-from dlio_bench.reports.comparable import comparable
-from dlio_bench.reports.differing import differing, unequal
-from dlio_bench.reports.tables import labels
-from dlio_bench.reports.types import Result
+from dlio_bench.reports.comparing.comparable import comparable
+from dlio_bench.reports.comparing.differing import differing, unequal
+from dlio_bench.reports.document.types import Result
+from dlio_bench.reports.run import html, sentences, text
+from dlio_bench.reports.run.tables import labels
 from tests.processes import dlio
 from tests.results import complete, load
 

@@ -10,15 +10,18 @@ from msgspec.structs import replace
 
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.cli import main, parser
-from dlio_bench.harness.run.asked import refusals
-from dlio_bench.harness.run.asked.options import Options as RunOptions
-from dlio_bench.harness.run.asked.request import look_up
-from dlio_bench.harness.run.options import RUN
+from dlio_bench.harness.commands.run.asked import refusals
+from dlio_bench.harness.commands.run.asked.options import Options as RunOptions
+from dlio_bench.harness.commands.run.asked.request import look_up
+from dlio_bench.harness.commands.run.options import RUN
+from dlio_bench.harness.commands.studies import files, work
 from dlio_bench.harness.streams import adios
-from dlio_bench.harness.studies import files, work
-from dlio_bench.reports import control_tree, reproduce, reproduce_html, reproduce_text
-from dlio_bench.reports.reproduce_rows import Row, is_exact, matching, of_result
-from dlio_bench.reports.reproduce_types import (
+from dlio_bench.reports.simulation import control_tree
+from dlio_bench.reports.study import html as reproduce_html
+from dlio_bench.reports.study import text as reproduce_text
+from dlio_bench.reports.study import verdicts as reproduce
+from dlio_bench.reports.study.rows import Row, is_exact, matching, of_result
+from dlio_bench.reports.study.types import (
     FAILED,
     IN_PART,
     NOT_SEEN,

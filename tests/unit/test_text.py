@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dlio_bench.harness.cli import main
-from dlio_bench.reports import comparison, html, result, tables, text
-from dlio_bench.reports.types import Check, Result
+from dlio_bench.reports.comparing import comparison
+from dlio_bench.reports.document import result
+from dlio_bench.reports.document.types import Check, Result
+from dlio_bench.reports.run import html, tables, text
 from dlio_bench.wrapping import WIDTH, printable
 from tests.pages import Page
 from tests.results import complete

@@ -17,12 +17,12 @@ from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.errors import DataError, Diverged, EnvironmentFailure, UsageError
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.solo import Solo
-from dlio_bench.harness.run.asked.jobs import jobs
-from dlio_bench.harness.run.asked.options import Options
-from dlio_bench.harness.run.asked.request import look_up
-from dlio_bench.harness.run.asked.sizing import TrialSize, shortened
-from dlio_bench.harness.run.measured import loop, training
-from dlio_bench.harness.run.measured.validation import Pass
+from dlio_bench.harness.commands.run.asked.jobs import jobs
+from dlio_bench.harness.commands.run.asked.options import Options
+from dlio_bench.harness.commands.run.asked.request import look_up
+from dlio_bench.harness.commands.run.asked.sizing import TrialSize, shortened
+from dlio_bench.harness.commands.run.measured import loop, training
+from dlio_bench.harness.commands.run.measured.validation import Pass
 from dlio_bench.harness.timeline import StepLog
 from dlio_bench.harness.training import libraries
 from dlio_bench.harness.training.checkpoint import Found, State, newest, save

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from dlio_bench.errors import UsageError
-from dlio_bench.reports.change_limits import parse
-from dlio_bench.reports.changes_text import render_trend, spark
-from dlio_bench.reports.trend import change_points, trend
+from dlio_bench.reports.comparing.change_limits import parse
+from dlio_bench.reports.comparing.changes_text import render_trend, spark
+from dlio_bench.reports.comparing.trend import change_points, trend
 from tests.unit.noisy import Made, noisy
 
 

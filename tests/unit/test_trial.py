@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from dlio_bench.harness.commands.run.measured.trial import Trial
 from dlio_bench.harness.plan.orders import Shape
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.placed.tiers import Tiers
-from dlio_bench.harness.run.measured.trial import Trial
 
 
 def test_every_trial_and_epoch_has_an_order_of_its_own_and_no_sample_twice() -> None:

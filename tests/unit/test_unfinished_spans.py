@@ -16,10 +16,10 @@ from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster import clocks
 from dlio_bench.harness.cluster.clocks import Ahead
 from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.commands.run.measured import recording, unfinished_spans
+from dlio_bench.harness.commands.run.measured.trial import TrialTimes
 from dlio_bench.harness.machine import rescue
 from dlio_bench.harness.readers.session import Reader
-from dlio_bench.harness.run.measured import recording, unfinished_spans
-from dlio_bench.harness.run.measured.trial import TrialTimes
 from dlio_bench.harness.timeline import StepLog
 from dlio_bench.reports.traces import timeline
 from tests.trace_events import Complete, checked

@@ -26,12 +26,12 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import example
 from dlio_bench.datagen.layout import RANDOM, TRAIN, VALIDATION
 from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.harness.commands.run.asked.choice import executed, policy
+from dlio_bench.harness.commands.run.asked.options import Options
+from dlio_bench.harness.commands.run.asked.request import look_up
+from dlio_bench.harness.commands.run.measured.consumer import damaged
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.run.asked.choice import executed, policy
-from dlio_bench.harness.run.asked.options import Options
-from dlio_bench.harness.run.asked.request import look_up
-from dlio_bench.harness.run.measured.consumer import damaged
 from tests.datasets import VARIANTS, few, made, stored_fields
 from tests.processes import open_files, until
 

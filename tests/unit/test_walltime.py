@@ -7,7 +7,7 @@ import pytest
 from dlio_bench.errors import OutOfTime, UsageError
 from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.cluster.mpi_library import Answer
-from dlio_bench.harness.run.told.foresight import expected
+from dlio_bench.harness.commands.run.told.foresight import expected
 
 NOW = 1_000_000.0
 

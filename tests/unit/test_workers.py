@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dlio_bench.harness.cli import main
-from dlio_bench.harness.generation import verification
+from dlio_bench.harness.commands.generation import verification
 from tests.datasets import made
 
 

@@ -24,11 +24,11 @@ from dlio_bench.benchmarks.wsi.workload import WSI
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import PHYSICAL
 from dlio_bench.errors import DataError, UsageError
-from dlio_bench.harness.calibration.compute.command import Options as CalibrateOptions
-from dlio_bench.harness.calibration.compute.command import make_job
 from dlio_bench.harness.cluster.solo import Solo
-from dlio_bench.harness.run.asked import training
-from dlio_bench.harness.run.asked.options import Options
+from dlio_bench.harness.commands.calibration.compute.command import Options as CalibrateOptions
+from dlio_bench.harness.commands.calibration.compute.command import make_job
+from dlio_bench.harness.commands.run.asked import training
+from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.training.pieces import PieceInference, _together
 from tests.datasets import made, stored_fields
 

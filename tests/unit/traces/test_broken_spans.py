@@ -14,7 +14,7 @@ import pytest
 
 from dlio_bench.errors import DataError
 from dlio_bench.harness.cli import main
-from dlio_bench.reports.result import load
+from dlio_bench.reports.document.result import load
 from dlio_bench.reports.traces import chrome, components, result_spans, timeline
 from dlio_bench.reports.traces.timeline import SPANS_NAME, TYPES, About, Clock, Kind, Track
 from tests.mutations import cut, edited, ends_well, mutations

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlio_bench.reports.document.types import Plan
 from dlio_bench.reports.traces.trainers import critical_path, why_none
-from dlio_bench.reports.types import Plan
 
 
 def steps_of(waits: Any, computes: Any, **more: Any) -> dict[str, Any]:

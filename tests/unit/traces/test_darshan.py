@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dlio_bench.harness.cli import main
-from dlio_bench.harness.tracing.darshan_log import load
+from dlio_bench.harness.commands.tracing.darshan_log import load
 from dlio_bench.reports.traces.access_pattern import READ, WRITE, Accesses, Pattern
 from dlio_bench.reports.traces.access_pattern import pattern as pattern_of_accesses
 from dlio_bench.reports.traces.darshan import NAMES, Log, Records, pattern

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dlio_bench.harness.cli import main
-from dlio_bench.reports.collection import load_all
+from dlio_bench.reports.document.collection import load_all
 from dlio_bench.reports.traces.timelogger import parse
 from dlio_bench.reports.traces.trainers import breakdown, phases, spans
 

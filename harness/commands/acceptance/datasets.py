@@ -1,0 +1,188 @@
+"""Which datasets a campaign reads: how large each must be, where it lies, and what is there already."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+from dlio_bench.benchmarks import registry
+from dlio_bench.benchmarks.layouts import find_layout
+from dlio_bench.datagen.dataset import missing_or_resized, open_dataset
+from dlio_bench.datagen.layout import VALIDATION, Layout
+from dlio_bench.datagen.manifest import NAME, spec_digest
+from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
+from dlio_bench.free_space import free_bytes
+from dlio_bench.harness.commands.acceptance.plan import Plan, Run, placed
+from dlio_bench.harness.commands.generation.amount import enough, sizes
+from dlio_bench.harness.commands.run.asked.data import SEED
+from dlio_bench.harness.machine.mounts import existing
+from dlio_bench.units import format_bytes
+
+FOLDER = "acceptance"  # of the datasets, in the folder that keeps datasets
+
+
+class Memory(Struct, frozen=True):
+    """Memory of a node in bytes, and how many of the nodes of a run are machines: virtual nodes share one.
+
+    declared: by the plan; else it is this machine's, and other machines are taken to be alike.
+    """
+
+    node: int
+    declared: bool
+    real_nodes: bool  # nodes of a scheduler's allocation
+
+    def of(self, nodes: int) -> int:
+        """Bytes of all hosts of a run together; a declared memory is that of each virtual node too."""
+        return self.node * (nodes if self.declared or self.real_nodes else 1)
+
+
+class Source(Struct, frozen=True):
+    """A dataset that runs read. Bytes and samples are of its training split, which is what an epoch reads.
+
+    needed: bytes that the plan's rules ask for. files: of each split, to be made; empty where the plan names the data.
+    validation_samples: of the validation split; 0 without one.
+    """
+
+    name: str
+    layout: Layout
+    folder: Path
+    needed: int
+    bytes: int
+    samples: int
+    files: dict[str, int]
+    validation_samples: int = 0
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the user brought the dataset."""
+        return not self.files
+
+    @property
+    def whole_bytes(self) -> int:
+        """Bytes of all splits of a dataset that is made."""
+        return sum(size.stored_bytes for size in sizes(self.layout, self.files))
+
+    def is_ready(self) -> bool:
+        """Whether every file is there in its full size. BenchError for a dataset that cannot be read."""
+        if not (self.folder / NAME).exists():
+            return False
+        dataset = open_dataset(self.folder)
+        same = self.is_given or dataset.manifest.spec == spec_digest(self.layout, self.files, SEED)
+        return same and not missing_or_resized(dataset)
+
+    def missing_bytes(self) -> int:
+        """Bytes that are still to be written, at most."""
+        if self.is_given or self.is_ready():
+            return 0
+        there = sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
+        return max(0, self.whole_bytes - there)
+
+
+def sources(plan: Plan, base: Path, cache: Path, memory: Memory) -> dict[int, Source]:
+    """The source of each table of the plan, by the table's number.
+
+    base: the plan's folder, which paths in it start from. cache: the folder that keeps datasets. Tables of one workload
+    share a dataset that is large enough for all of them. UsageError for an unknown workload, or a rule that its data
+    cannot meet; DataError for data that are not whole.
+    """
+    wanted: dict[tuple[object, ...], list[int]] = {}
+    for number, run in enumerate(plan.run):
+        wanted.setdefault((run.workload, run.variant, run.tiny, run.data), []).append(number)
+    names: set[str] = set()
+    by_table: dict[int, Source] = {}
+    for numbers in wanted.values():
+        runs = [plan.run[number] for number in numbers]
+        layout = _layout(plan, numbers[0])
+        needed = max(_needed(plan, run, layout, memory) for run in runs)
+        name = next(name for name in _names(layout) if name not in names)
+        names.add(name)
+        if runs[0].data is not None:
+            with placed(f"run[{numbers[0]}].data"):
+                source = _given(name, layout, base / runs[0].data, needed)
+        else:
+            folder = cache / FOLDER if plan.dataset.folder is None else base / plan.dataset.folder
+            source = _made(name, layout, folder.absolute(), needed, plan)
+        by_table |= dict.fromkeys(numbers, source)
+    return by_table
+
+
+def require_space(made: list[Source]) -> None:
+    """EnvironmentFailure, with the bytes that are missing, where the file systems do not hold what is to be made."""
+    by_system: dict[int, tuple[Path, int]] = {}
+    for source in made:
+        place = existing(source.folder)
+        _, before = by_system.get(place.stat().st_dev, (place, 0))
+        by_system[place.stat().st_dev] = place, before + source.missing_bytes()
+    for place, needed in by_system.values():
+        free = free_bytes(place)
+        if free is not None and free < needed:
+            raise EnvironmentFailure(
+                f"The datasets need {format_bytes(needed)} in {place}, which has {format_bytes(free)} free: "
+                f"{needed - free} bytes ({format_bytes(needed - free)}) are missing. Free space there, name another "
+                "place in [dataset] folder, or ask for less with [dataset] times_memory or memory_per_node."
+            )
+
+
+def _layout(plan: Plan, number: int) -> Layout:
+    run = plan.run[number]
+    with placed(f"run[{number}].workload"):
+        workload = registry.find(run.workload)
+    with placed(f"run[{number}].variant"):
+        return find_layout(workload, run.variant, tiny=run.tiny, fill=plan.dataset.fill)
+
+
+def _names(layout: Layout) -> Iterator[str]:
+    first = f"{layout.workload}-{layout.variant}{'-tiny' if layout.tiny else ''}"
+    yield first
+    number = 2
+    while True:
+        yield f"{first}-{number}"
+        number += 1
+
+
+def _needed(plan: Plan, run: Run, layout: Layout, memory: Memory) -> int:
+    """Bytes of training data: so many times the memory of all hosts, and enough samples for the steps.
+
+    MLPerf Storage's rule (Submission_guidelines.md, v2.0, "datasize"): samples of at least 500 steps, and of five times
+    the hosts' memory.
+    """
+    scales = plan.scales(run)
+    ranks = max(nodes * per_node for nodes, per_node in scales)
+    of_memory = plan.dataset.times_memory * memory.of(max(nodes for nodes, _ in scales))
+    batch = run.batch or registry.find(run.workload).of(run.variant).batch
+    samples = max((plan.dataset.steps or 1) * batch * ranks, ranks)
+    return math.ceil(max(of_memory, samples * layout.sample_bytes))
+
+
+def _made(name: str, layout: Layout, folder: Path, needed: int, plan: Plan) -> Source:
+    with placed("[dataset]"):
+        files = enough(layout, needed)
+    published = {split.name: split.full_files for split in layout.splits}
+    if plan.dataset.at_most_published and sum(files.values()) > sum(published.values()):
+        files = published
+    training, *held_out = sizes(layout, files)
+    where = folder / f"{name}-{plan.dataset.fill}-{sum(files.values())}"
+    validation = sum(split.samples for split in held_out if split.name == VALIDATION)
+    return Source(name, layout, where, needed, training.stored_bytes, training.samples, files, validation)
+
+
+def _given(name: str, layout: Layout, folder: Path, needed: int) -> Source:
+    dataset = open_dataset(folder)
+    manifest = dataset.manifest
+    if (manifest.workload, manifest.variant, manifest.tiny) != (layout.workload, layout.variant, layout.tiny):
+        raise UsageError(
+            f"'{folder}' holds {manifest.workload} {manifest.variant}, but the plan's run is of "
+            f"{layout.workload} {layout.variant}. Name the folder of a dataset that fits."
+        )
+    if bad := missing_or_resized(dataset):
+        raise DataError(f"The dataset in {folder} is incomplete: {bad[0]}. Restore the files, or generate it again.")
+    stored = sum(file.bytes for file in dataset.training_files)
+    if stored < needed:
+        raise UsageError(
+            f"'{folder}': the rules of [dataset] ask for {format_bytes(needed)} of training data, and it has "
+            f"{format_bytes(stored)}. Name a larger dataset, ask for fewer nodes, or lower times_memory or steps."
+        )
+    part = dataset.part(VALIDATION)
+    validation = 0 if part is None else len(part.samples)
+    return Source(name, layout, folder.resolve(), needed, stored, dataset.training_samples, {}, validation)

@@ -1,0 +1,220 @@
+"""What the parts of a campaign will take, and whether they can be: refuses early what a run would refuse."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+from msgspec import Struct
+
+from dlio_bench.datagen.workers import usual_workers
+from dlio_bench.errors import BenchError, UsageError
+from dlio_bench.harness.cluster.watch import parse_timeout
+from dlio_bench.harness.commands.acceptance.campaign import unfinished
+from dlio_bench.harness.commands.acceptance.datasets import Memory, Source
+from dlio_bench.harness.commands.acceptance.parts import Part
+from dlio_bench.harness.commands.acceptance.plan import Plan, placed
+from dlio_bench.harness.commands.checkpoints import command as checkpoints
+from dlio_bench.harness.commands.checkpoints.job import Job
+from dlio_bench.harness.commands.checkpoints.options import CHECKPOINT
+from dlio_bench.harness.commands.checkpoints.options import Options as CheckpointOptions
+from dlio_bench.harness.commands.checkpoints.parts import total
+from dlio_bench.harness.commands.parser import Parser
+from dlio_bench.harness.commands.run.asked.jobs import jobs, require_machine
+from dlio_bench.harness.commands.run.asked.options import Options
+from dlio_bench.harness.commands.run.asked.request import Request, look_up
+from dlio_bench.harness.commands.run.asked.sizing import TrialSize
+from dlio_bench.harness.commands.run.measurement import plan_launch
+from dlio_bench.harness.commands.run.options import RUN
+from dlio_bench.harness.commands.run.told.foresight import READ, START_SECONDS, making_seconds
+from dlio_bench.harness.commands.storage_bench import sizing
+from dlio_bench.harness.ground.options import Command, Commands, Given
+from dlio_bench.reports.checkpoint.metrics import CHECKPOINT_METRICS
+from dlio_bench.reports.judging.limits import SPREAD
+from dlio_bench.units import format_bytes, parse_bytes
+
+SINGLE = ("local", "mpirun")  # launchers that start ranks here, outside of a scheduler's allocation
+PATTERNS = 2  # of reads that `storage` times: front to back, and sample by sample
+
+
+class Foreseen(Struct, frozen=True):
+    """A part with what it takes. request: of a run. reason: why the part is not finished; None if it is."""
+
+    part: Part
+    request: Request | None
+    seconds: float
+    missing_bytes: int
+    reason: str | None
+
+    @property
+    def measured(self) -> bool:
+        """Whether it leaves a result that limits judge."""
+        return self.part.run is not None or self.part.checkpoints is not None
+
+    def has(self, metric: str) -> bool:
+        """Whether its results have a metric at all."""
+        return metric == SPREAD or (metric in CHECKPOINT_METRICS) == (self.part.checkpoints is not None)
+
+    @property
+    def measures(self) -> tuple[str, list[str], str]:
+        """What limits call the results of a run: the workload, every name of its readers, nodes x ranks of a node."""
+        scale = "x".join(map(str, self.part.scale))
+        if self.part.checkpoints is not None:
+            return self.part.checkpoints.model, [self.part.checkpoints.layout], scale
+        assert self.part.source is not None
+        rows = {} if self.request is None else self.request.readers
+        readers = [name for alias, row in rows.items() for name in (alias, row.name)]
+        return self.part.source.layout.workload, readers, scale
+
+
+def foresee(plan: Plan, part: Part, memory: Memory, folder: Path) -> Foreseen:
+    """What a part will take; `folder`: the campaign's. UsageError for a run that cannot be."""
+    if part.checkpoints is not None:
+        return _foresee_checkpoints(plan, part, folder)
+    assert part.source is not None
+    request = request_of(plan, part) if part.kind == "run" else None
+    if request is not None:
+        require_enough(plan, part, request, memory)
+    reason = unfinished(part, plan, folder)
+    if part.kind == "storage" and reason is not None:
+        _require_readers(plan, part.source)
+    takes = 0.0 if reason is None else seconds(plan, part, request, memory)
+    return Foreseen(part, request, takes, part.source.missing_bytes() if part.kind == "data" else 0, reason)
+
+
+def _ceiling_bytes(plan: Plan, source: Source, readers: int) -> int:
+    """Bytes that a trial of the storage reads, at most."""
+    assert plan.storage is not None
+    asked = None if plan.storage.size is None else parse_bytes(plan.storage.size)
+    return min(source.bytes, asked or sizing.enough(source.bytes // source.samples, readers))
+
+
+def _require_readers(plan: Plan, source: Source) -> None:
+    """UsageError where the files of a dataset that is made for the plan have too few samples for [storage]."""
+    assert plan.storage is not None
+    if source.is_given:
+        return
+    readers, layout = max(plan.storage.ranks) * max(plan.storage.threads), source.layout
+    files = [layout.file_bytes] * source.files[layout.splits[0].name]
+    count = sizing.first_files(files, _ceiling_bytes(plan, source, readers))
+    with placed("[storage]"):
+        sizing.require_samples(min(source.samples, count * layout.samples_per_file), readers, count, source.folder)
+
+
+def _foresee_checkpoints(plan: Plan, part: Part, folder: Path) -> Foreseen:
+    assert part.checkpoints is not None
+    with placed(f"checkpoint[{plan.checkpoint.index(part.checkpoints)}]"):
+        job = checkpoint_job(part)
+    reason = unfinished(part, plan, folder)
+    moved = 3 * job.trials * job.checkpoints * total(job.parts)  # written, read, compared
+    return Foreseen(part, None, 0.0 if reason is None else moved / READ + START_SECONDS, 0, reason)
+
+
+def checkpoint_job(part: Part) -> Job:
+    """The job of a part with checkpoints. UsageError for one that cannot be."""
+    return checkpoints.job_of(CheckpointOptions(**_given(CHECKPOINT, part.words)))
+
+
+def request_of(plan: Plan, part: Part) -> Request:
+    """What a run's command asks for, every name resolved. UsageError that names the plan's key."""
+    try:
+        return _looked_up(part.words)
+    except UsageError as error:
+        assert part.run is not None
+        key = next((f".{key}" for key in ("readers", *part.run.given) if _is_right_without(part.words, key)), "")
+        raise UsageError(f"run[{plan.run.index(part.run)}]{key}: {error}") from None
+
+
+def _looked_up(words: Sequence[str]) -> Request:
+    return look_up(Options(**_given(RUN, words)))
+
+
+def _given(command: Command, words: Sequence[str]) -> Given:
+    """What the words of a command give. UsageError."""
+    parser = Parser(prog="dlio-bench")
+    made = parser.add_subparsers(dest="command")
+    command.add(cast("Commands", made))
+    made.choices[command.name].add_argument("--timeout", type=parse_timeout)
+    return command.given(parser.parse_args(words))
+
+
+def _is_right_without(words: Sequence[str], key: str) -> bool:
+    """Whether a command would be right without the option of a plan's key."""
+    at = words.index("--reader" if key == "readers" else f"--{key.replace('_', '-')}")
+    try:
+        _looked_up([*words[:at], *words[at + 2 :]])
+    except BenchError:
+        return False
+    return True
+
+
+def require_all(plan: Plan, left: Sequence[Foreseen], *, in_allocation: bool) -> None:
+    """UsageError or EnvironmentFailure if a run of the parts that are left would be refused.
+
+    in_allocation: whether this process is in the allocation, if the plan's launcher needs one. Outside of it only that
+    is asked which the plan says: whether buffers fit into memory_per_node.
+    """
+    here = in_allocation or plan.launcher in (None, *SINGLE)
+    for entry in left:
+        if entry.request is not None and (here or plan.memory is not None):
+            _require_possible(entry.part, entry.request, here=here)
+
+
+def _require_possible(part: Part, request: Request, *, here: bool) -> None:
+    assert part.source is not None
+    try:
+        if here:
+            require_machine(request.options)
+        size = request.trial_size(part.source.samples)
+        [job] = jobs(request, size, part.source.folder, None)
+        if here:
+            plan_launch(job, Path("JOB"), request.options.launcher)
+    except BenchError as error:
+        raise type(error)(f"The plan's run of {part.name} cannot be made here: {error}") from None
+
+
+def seconds(plan: Plan, part: Part, request: Request | None, memory: Memory) -> float:
+    """About how long a part takes, with readers that keep up with the emulated compute."""
+    source = part.source
+    assert source is not None
+    if part.kind == "data":
+        here = making_seconds(source.layout, source.files, source.folder)
+        ranks = (plan.dataset.nodes or 1) * (plan.dataset.ranks_per_node or 1)
+        return here * usual_workers() / max(ranks, usual_workers())
+    if part.kind == "storage":
+        assert plan.storage is not None
+        read = _ceiling_bytes(plan, source, max(plan.storage.ranks) * max(plan.storage.threads))
+        counts = len(plan.storage.ranks) * len(plan.storage.threads)
+        return counts * PATTERNS * plan.storage.trials * read / READ + START_SECONDS
+    assert request is not None
+    size = request.trial_size(source.samples)
+    trial = max(size.trial_steps * request.step_seconds(size.batch), plan.min_seconds)
+    if request.is_unpaced:
+        trial = max(trial, size.epochs * source.bytes / READ)
+    trials = plan.trials + plan.warmup_trials
+    machines = part.scale[0] if memory.real_nodes or plan.launcher not in (None, *SINGLE) else 1
+    verification = _read_bytes(part, size) / (READ * machines)
+    return len(request.readers) * (trials * trial + verification) + START_SECONDS
+
+
+def _read_bytes(part: Part, size: TrialSize) -> float:
+    """Stored bytes of the different samples that a trial reads."""
+    nodes, per_node = part.scale
+    assert part.source is not None
+    samples = min(size.trial_steps * size.batch * nodes * per_node, part.source.samples)
+    return samples * part.source.bytes / part.source.samples
+
+
+def require_enough(plan: Plan, part: Part, request: Request, memory: Memory) -> None:
+    """UsageError where the table's `steps` make a trial read less than the rule on memory asks for."""
+    assert part.source is not None
+    needed = min(plan.dataset.times_memory * memory.of(part.scale[0]), part.source.bytes)
+    if request.options.steps is None:
+        return
+    read = _read_bytes(part, request.trial_size(part.source.samples))
+    if read < needed:
+        raise UsageError(
+            f"steps = {request.options.steps}: a trial of {part.name} reads {format_bytes(read)} of different samples, "
+            f"and times_memory = {plan.dataset.times_memory:g} asks for {format_bytes(needed)}. Write at least "
+            f"steps = {math.ceil(request.options.steps * needed / read)}, or leave steps out."
+        )

@@ -1,0 +1,165 @@
+"""What one rank of a calibration does: rank 0 measures its node's own tiers, then all nodes read together."""
+
+import os
+import secrets
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dlio_bench.harness.cluster import interfaces
+from dlio_bench.harness.cluster.comm import Comm, together
+from dlio_bench.harness.cluster.entry import require_same_code, run_measuring_rank, say
+from dlio_bench.harness.cluster.environment import host_name
+from dlio_bench.harness.cluster.links import Address
+from dlio_bench.harness.cluster.peers import Peers, Serving
+from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.commands.calibration import streaming, tiers
+from dlio_bench.harness.commands.calibration.decoding import decode_rate
+from dlio_bench.harness.commands.calibration.job import Job
+from dlio_bench.harness.commands.calibration.probes import Place, rate
+from dlio_bench.harness.commands.storage_bench import metadata
+from dlio_bench.harness.training.compute import fine_timers
+
+Tell = Callable[[dict[str, Any]], None]
+
+BARRIERS = 50
+MESSAGE_BYTES, MESSAGES = 1 << 20, 128  # samples that a node gets from another to measure the network
+SMALL = 2  # of the smallest sizes are read by all nodes at once: larger ones measure the bandwidth instead
+TYPICAL_BYTES = 1 << 20  # of a read, where one size stands for all
+
+
+def measure(job: Job, comm: Comm, tell: Tell) -> dict[str, Any]:
+    """All measurements, the same on every rank. Rates in bytes a second, times in seconds. BenchError, OSError.
+
+    pfs: {nodes that read: rate of all}, stream: {bytes of a read: rate of one thread alone}, stream_all: the same of
+    small reads while a thread on every node reads so (one node: nothing), streams: {bytes of a step: rate between two
+    processes} (nothing without ADIOS2), open, barrier; network, preprocess: None where not measured; ram, disk: as of
+    tiers.measure (disk: None without a folder); hosts.
+    """
+    require_same_code(comm, job.code_digest)
+    fine_timers()
+    place, most = _place(job, comm), max(job.threads)
+    typical = min(job.sizes, key=lambda size: abs(size - TYPICAL_BYTES))
+
+    def step(what: str) -> None:
+        if comm.rank == 0:
+            tell({"event": "calibrate", "what": what})
+
+    step("memory and local storage")
+    of_node = together(comm, lambda: _of_node(job, typical) if comm.rank == 0 else {})[0]
+    step("opens")
+    opening = 1 / together(comm, lambda: metadata.opens(Solo(), place.paths) if comm.rank == 0 else 0.5)[0]
+    stream, pfs = {}, {}
+    for size in job.sizes:
+        step(f"one thread, reads of {size} bytes")
+        stream[size] = rate(comm, place, size, _readers(comm, 1, 1), job.seed, opening)
+    crowd = {}
+    for size in job.sizes[:SMALL] if job.nodes > 1 else ():
+        step(f"one thread on each of {job.nodes} nodes, reads of {size} bytes")
+        crowd[size] = rate(comm, place, size, _readers(comm, job.nodes, 1), job.seed, opening) / job.nodes
+    for nodes in job.counts:
+        step(f"{nodes} nodes x {most} threads")
+        pfs[nodes] = rate(comm, place, typical, _readers(comm, nodes, most), job.seed)
+    streams = {}
+    if job.streams:
+        step("streams")
+        streams = streaming.measure(comm, Path(job.folder), job.sizes)
+    step("network")
+    return {
+        "pfs": pfs,
+        "stream": stream,
+        "stream_all": crowd,
+        "streams": streams,
+        "open": opening,
+        "barrier": _barrier(comm),
+        "network": _network(comm),
+        "hosts": sorted(set(comm.allgather(host_name()))),
+        **of_node,
+    }
+
+
+def _of_node(job: Job, size: int) -> dict[str, Any]:
+    """Rates of a node's own memory, disk and decoding."""
+    return {
+        "ram": tiers.measure(None, job.threads, size, job.seed, cold=False),
+        "disk": None if job.local is None else tiers.measure(Path(job.local), job.threads, size, job.seed, cold=True),
+        "preprocess": None if job.workload is None else decode_rate(job.workload),
+    }
+
+
+def _place(job: Job, comm: Comm) -> Place:
+    below = tuple(str(Path(job.folder) / name) for name in job.files)
+    if not job.mounts:
+        return Place(below, job.file_bytes, comm.rank)
+    seen = tuple(str(Path(job.mounts[comm.rank]) / name) for name in job.files)
+    return Place(seen, job.file_bytes, comm.rank, below, Path(job.board))
+
+
+def _readers(comm: Comm, nodes: int, threads: int) -> tuple[int, ...]:
+    return tuple(threads if node < nodes else 0 for node in range(comm.size))
+
+
+def _barrier(comm: Comm) -> float:
+    """Seconds that ranks need to meet when they come at the same time; the median of some."""
+    times = []
+    for _ in range(BARRIERS):
+        comm.barrier()
+        started = time.perf_counter()
+        comm.barrier()
+        times.append(time.perf_counter() - started)
+    return float(max(comm.allgather(statistics.median(times))))
+
+
+def _network(comm: Comm) -> float | None:
+    """Bytes a second that one thread of the first node gets from the second, as samples are served; None alone."""
+    if comm.size == 1:
+        return None
+    memory = os.memfd_create("dlio-bench-calibrate")
+    token: bytes = comm.allgather(secrets.token_bytes(16) if comm.rank == 0 else b"")[0]
+    places = interfaces.serving(comm)
+    serving: Serving | None = None
+    seconds = 0.0
+    try:
+        if comm.rank == 1:
+            os.pwrite(memory, bytes(MESSAGE_BYTES), 0)
+            serving = Serving(lambda _: (memory, 0, MESSAGE_BYTES), token=token, host=places[1].address)
+        addresses = comm.allgather(None if serving is None else serving.address)
+        if comm.rank == 0:
+            seconds = _fetched(addresses, token)
+        comm.barrier()  # the one that serves stays until all is fetched
+    finally:
+        if serving is not None:
+            serving.close()
+        os.close(memory)
+    seconds = comm.allgather(seconds)[0]
+    return MESSAGES * MESSAGE_BYTES / seconds if seconds else None
+
+
+def _fetched(addresses: Sequence[Address | None], token: bytes) -> float:
+    """Seconds to get the messages from rank 1, the median of some; 0 where it cannot be reached."""
+    absent = Address("", 0, b"")  # of ranks that do not serve
+    peers = Peers([address or absent for address in addresses], token)
+    outs = [memoryview(np.full(MESSAGE_BYTES, 1, dtype=np.uint8))] * MESSAGES  # all into one place
+    times = []
+    try:
+        for _ in range(4):
+            started = time.perf_counter()
+            if not all(peers.fetch(1, range(MESSAGES), outs)):
+                return 0.0
+            times.append(time.perf_counter() - started)
+    finally:
+        peers.close()
+    return statistics.median(times[1:])  # the first one makes the connection
+
+
+def _start(folder: Path) -> tuple[int, Callable[[Comm], dict[str, Any]]]:
+    job = Job.load(folder)
+    return job.nodes, lambda comm: measure(job, comm, say)
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_measuring_rank(_start))

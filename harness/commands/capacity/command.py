@@ -1,0 +1,328 @@
+"""`dlio-bench capacity`: probes rising scales with `dlio-bench run`, confirms the largest that holds, tells."""
+
+import json
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+import dlio_bench
+from dlio_bench import documents
+from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure, OutOfTime, UsageError
+from dlio_bench.harness.cluster import walltime
+from dlio_bench.harness.cluster.launchers import LAUNCHERS
+from dlio_bench.harness.commands.capacity.options import Options
+from dlio_bench.harness.commands.capacity.search import Scale, largest, scales
+from dlio_bench.harness.commands.run.asked import data
+from dlio_bench.harness.commands.run.asked.options import Options as RunOptions
+from dlio_bench.harness.commands.run.asked.request import Request, look_up
+from dlio_bench.harness.commands.run.told.foresight import READ, making_seconds
+from dlio_bench.harness.ground import unfinished
+from dlio_bench.harness.ground.folders import UNFINISHED, output_folder
+from dlio_bench.harness.ground.options import BUFFERED
+from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.harness.ground.subcommands import going_on, run_command
+from dlio_bench.harness.machine.memory import memory
+from dlio_bench.harness.storage.pfs.spec import parse_spec
+from dlio_bench.refusals import unknown
+from dlio_bench.reports import capacity as document
+from dlio_bench.reports.capacity import Capacity, Probe, Runs
+from dlio_bench.reports.document.files import write_whole
+from dlio_bench.reports.document.result import load
+from dlio_bench.reports.document.typed import convert, to_json
+from dlio_bench.reports.document.types import Result
+from dlio_bench.reports.judging import judge
+from dlio_bench.reports.view.formatting import plural
+from dlio_bench.units import format_bytes, format_percent, format_seconds
+from dlio_bench.wrapping import wrapped
+
+RANKS_PER_CORE = 4  # emulated compute waits, and leaves the core to others
+START_SECONDS = 4.0  # of a run besides its trials, for the estimate of the time alone
+# Steps of a run, if these take no longer. As an epoch begins, a reader fills its buffer, of 16 batches at most: that is
+# a twentieth of so many steps, and a quarter of the 64 that other runs have.
+RUN_STEPS, RUN_SECONDS = 320, 20.0
+OF_MEMORY = 0.5  # of what is available: a dataset of this size stays in the page cache for the null run
+
+
+class InvalidProbeError(Exception):
+    """A probe cannot be trusted."""
+
+
+class Setting(Struct, frozen=True):
+    """What all probes share."""
+
+    options: Options
+    dataset: Path
+    stored_bytes: int
+    batch: int
+    steps: int
+    step_seconds: float
+
+    def command(self, scale: Scale, *, null: bool, trials: int, out: Path) -> list[str]:
+        """The words of `run` for a probe. null: with the data in the page cache, and nothing emulated below it."""
+        options = self.options
+        words = [
+            "run", options.workload, "--nodes", str(scale.nodes), "--ranks-per-node", str(scale.ranks_per_node),
+            "--reader", options.reader, "--data", str(self.dataset), "--batch", str(self.batch),
+            "--steps", str(self.steps), "--compute", options.compute, "--cache", "warm" if null else "cold-epochs",
+            "--trials", str(trials), "--warmup-trials", str(int(trials > 1)), "--out", str(out), "--json",
+        ]  # fmt: skip
+        words += ["--variant", options.variant] if options.variant else []
+        words += ["--launcher", options.launcher] if options.launcher else []
+        words += ["--threads", str(options.threads)] if options.threads else []
+        words += ["--staging", f"{options.staging}B"] if options.staging else []
+        words += ["--io", options.io] if options.io and not null else []
+        words += ["--emulate-pfs", options.emulate_pfs] if options.emulate_pfs and not null else []
+        words += ["--tiny"] if options.tiny else []
+        return words if trials > 1 and not null else [*words, "--no-verify"]
+
+    def seconds(self, trials: int) -> float:
+        """About how long a probe and its null run take where the storage gives half of what is asked."""
+        return 2 * ((trials + int(trials > 1) + 1) * self.steps * self.step_seconds + 2 * START_SECONDS)
+
+
+def capacity(options: Options) -> int:
+    """Run the command: 0, 1 below --at-least, 3 if a probe is INVALID. UsageError, EnvironmentFailure."""
+    ranks = options.ranks_per_node or RANKS_PER_CORE * len(os.sched_getaffinity(0))
+    tried = scales(options.nodes, ranks)
+    if options.at_least is not None and options.at_least > tried[-1].accelerators:
+        raise UsageError(
+            f"--at-least {options.at_least}: only up to {tried[-1].accelerators} accelerators would be tried. Ask for "
+            "more with --ranks-per-node or --nodes."
+        )
+    if options.launcher is not None and options.launcher not in LAUNCHERS:
+        raise unknown("launcher", options.launcher, [*LAUNCHERS])
+    request = look_up(_asked(options, tried[-1]))
+    if request.step_time is None or not request.step_seconds(options.batch or request.workload.batch):
+        raise UsageError(f"--compute {options.compute}: AU needs emulated compute, such as emulate:50ms.")
+    progress = Progress()
+    data.await_given(request.options, progress)
+    if options.steps is None and not options.tiny:
+        request = replace(request, options=replace(request.options, steps=_steps(request)))
+    source = data.source(request)
+    setting = _setting(options, request, source)
+    if options.dry_run:
+        foreseen = _foreseen(setting, tried, request, source)
+        plan = {
+            "scales": [asdict(scale) for scale in tried],
+            "data": str(setting.dataset),
+            "batch": setting.batch,
+            "stored_bytes": setting.stored_bytes,
+            "steps": setting.steps,
+            "step_seconds": setting.step_seconds,
+            "seconds": foreseen,
+        }
+        print(json.dumps(plan) if options.json else _planned(setting, tried, source, foreseen))
+        return 0
+    record = unfinished.begun(_facts(options))
+    if (answered := _answered_before(options.out, record)) is not None:
+        print(f"This search was finished before in {options.out}: nothing is measured.", file=sys.stderr)
+        return _told(answered, options.out, options)
+    if before := unfinished.load(options.out):
+        unfinished.require_same(before, record, options.out or Path())
+    with output_folder(options.out, f"{options.workload}-capacity", goes_on=True) as folder:
+        unfinished.save(record, folder)
+        data.ready(source, request.layout, progress)
+        try:
+            answer = _search(setting, tried, folder, progress)
+        except OutOfTime as error:
+            raise OutOfTime(f"{error} What is finished stays finished. Go on with: {going_on(folder)}") from None
+        except InvalidProbeError as reason:
+            (folder / UNFINISHED).unlink()
+            progress.done()
+            text = "\n".join(wrapped(str(reason), f"{'INVALID':<11}"))
+            print(json.dumps({"invalid": str(reason)}) if options.json else text)
+            return judge.INVALID
+        write_whole(folder / document.NAME, (json.dumps(to_json(answer), indent=1) + "\n").encode())
+        unfinished.finish(folder)
+    return _told(answer, folder, options)
+
+
+def _told(answer: Capacity, folder: Path | None, options: Options) -> int:
+    """Print; the exit status."""
+    print(json.dumps(to_json(answer)) if options.json else f"{document.render(answer)}\n  results  {folder}")
+    return judge.PASS if answer.enough else judge.LIMIT_MISSED
+
+
+def _answered_before(out: Path | None, record: unfinished.Record) -> Capacity | None:
+    """The answer of this very search, if --out holds it: batch scripts give finished commands again."""
+    if out is None or unfinished.finished(out, record) is None:
+        return None
+    try:
+        return convert(documents.load_json(documents.read(out / document.NAME)), Capacity)
+    except (OSError, ValueError):  # damaged, or gone, since
+        return None
+
+
+def _facts(options: Options) -> dict[str, Any]:
+    """What is asked for, but for where it goes, in JSON's own types."""
+    facts = asdict(options) | {"out": None, "json": False}
+    return {name: str(value) if isinstance(value, Path) else value for name, value in facts.items()}
+
+
+def _asked(options: Options, scale: Scale) -> RunOptions:
+    """The run at the largest scale, which decides the data."""
+    return RunOptions(
+        workload=options.workload,
+        nodes=(scale.nodes,),
+        ranks_per_node=scale.ranks_per_node,
+        readers=(options.reader,),
+        variant=options.variant,
+        data=options.data,
+        max_data=options.max_data,
+        cache_dir=options.cache_dir,
+        tiny=options.tiny,
+        batch=options.batch,
+        steps=options.steps,
+        compute=options.compute,
+        cache="cold-epochs",
+        io=options.io or BUFFERED,
+        emulate_pfs=parse_spec(options.emulate_pfs) if options.emulate_pfs else None,
+        dry_run=options.dry_run,
+    )
+
+
+def _steps(request: Request) -> int:
+    """Steps of a run where the user gives none."""
+    batch = request.trial_size(data.source(request).samples).batch
+    in_time = int(RUN_SECONDS / request.step_seconds(batch))
+    return max(request.needed(batch), min(RUN_STEPS, in_time))
+
+
+def _setting(options: Options, request: Request, source: data.Source) -> Setting:
+    size = request.trial_size(source.samples)
+    available = OF_MEMORY * memory().available
+    if source.stored_bytes > available:
+        raise UsageError(
+            f"The null runs keep the dataset in memory, but its {format_bytes(source.stored_bytes)} are more than half "
+            f"of what is available ({format_bytes(available)}). Give --max-data {int(available / 1e6)}MB or less, or a "
+            "smaller dataset."
+        )
+    steps = request.options.steps or request.needed(size.batch)
+    step_seconds = request.step_seconds(size.batch)
+    return Setting(options, source.folder, source.stored_bytes, size.batch, steps, step_seconds)
+
+
+def _foreseen(setting: Setting, tried: Sequence[Scale], request: Request, source: data.Source) -> dict[str, float]:
+    """About how many seconds each part takes at most, with readers that keep up: data, probes, confirmation."""
+    each, options = setting.steps * setting.step_seconds, setting.options
+    making = 0.0
+    if not source.exists and source.files is not None:
+        making = making_seconds(request.layout, source.files, source.folder)
+    trials = options.trials + (options.trials > 1)
+    return {
+        "making the data": making,
+        "probes": 2 * _most(tried) * (each + START_SECONDS),  # each with its null run
+        "confirmation": trials * each + START_SECONDS + setting.stored_bytes / READ,
+    }
+
+
+def _most(tried: Sequence[Scale]) -> int:
+    """Scales that are probed at most."""
+    return min(len(tried), 2 * max(1, len(tried).bit_length()) - 1)
+
+
+def _planned(setting: Setting, tried: Sequence[Scale], source: data.Source, foreseen: Mapping[str, float]) -> str:
+    """What --dry-run prints."""
+    made = "" if source.exists else ", made first"
+    runs = f"{plural(setting.options.trials, 'run')} to confirm"
+    parts = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in foreseen.items() if seconds)
+    return "\n".join([
+        f"{setting.options.workload}: from {tried[0]} to {tried[-1]} nodes x ranks, AU at least "
+        f"{format_percent(setting.options.au)}",
+        f"  each run  {setting.steps} steps of {format_seconds(setting.step_seconds)}, batch {setting.batch}, reader "
+        f"{setting.options.reader}",
+        f"  data      {format_bytes(setting.stored_bytes)} in {setting.dataset}{made}",
+        f"  time      about {format_seconds(sum(foreseen.values()))} at most: {parts}",
+        f"  runs      at most {plural(_most(tried), 'scale')}, each with a null run, then {runs}",
+        f"  command   dlio-bench {shlex.join(setting.command(tried[0], null=False, trials=1, out=Path('OUT')))}",
+    ])  # fmt: skip
+
+
+def _search(setting: Setting, tried: Sequence[Scale], folder: Path, progress: Progress) -> Capacity:
+    """Grow and bisect with one run each; then confirm, one scale down each time that it fails."""
+    options, probes = setting.options, dict[tuple[Scale, bool], Probe]()
+    marks = dict[tuple[Scale, bool], list[str]]()
+
+    def probed(scale: Scale, *, confirmed: bool) -> Probe:
+        if (scale, confirmed) not in probes:
+            trials = options.trials if confirmed else 1
+            walltime.require(f"the search at {scale} nodes x ranks", setting.seconds(trials))
+            name = f"{scale}{'-confirmed' if confirmed else ''}"
+            progress.show(f"{options.workload}  {scale} ranks  {'confirming' if confirmed else 'probing'}")
+            result, runs = _run(setting.command(scale, null=False, trials=trials, out=folder / name), folder)
+            marks[scale, confirmed] = result.marks
+            null = probes.get((scale, False))
+            if null is None:
+                progress.show(f"{options.workload}  {scale} ranks  null run")
+                _, memory_runs = _run(setting.command(scale, null=True, trials=1, out=folder / f"{name}-null"), folder)
+            probes[scale, confirmed] = Probe(
+                nodes=scale.nodes,
+                ranks_per_node=scale.ranks_per_node,
+                runs=runs,
+                null=memory_runs if null is None else null.null,
+                confirmed=confirmed,
+            )
+        return probes[scale, confirmed]
+
+    best = largest(tried, lambda scale: probed(scale, confirmed=False).holds(options.au))
+    while best and not probed(tried[best - 1], confirmed=True).holds(options.au):
+        best -= 1
+    progress.done()
+    limit: document.Limit = document.ASKED
+    if best < len(tried):
+        failed = [probe for (scale, _), probe in probes.items() if scale == tried[best]]
+        client = any(probe.client_limited(options.au) for probe in failed if not probe.holds(options.au))
+        limit = document.CLIENT if client else document.STORAGE
+    scale = tried[best - 1] if best else Scale(0, 0)
+    behind = [marks[scale, True]] if best else list(marks.values())  # the answer
+    return Capacity(
+        command=["dlio-bench", *sys.argv[1:]],
+        version=dlio_bench.__version__,
+        workload=options.workload,
+        accelerator=options.compute,
+        reader=options.reader,
+        step_seconds=setting.step_seconds,
+        batch=setting.batch,
+        steps=setting.steps,
+        target=options.au,
+        at_least=options.at_least,
+        accelerators=scale.accelerators,
+        nodes=scale.nodes,
+        limited_by=limit,
+        marks=list(dict.fromkeys(mark for of_run in behind for mark in of_run)),
+        probes=list(probes.values()),
+    )
+
+
+def _run(words: Sequence[str], folder: Path) -> tuple[Result, Runs]:
+    """Run `dlio-bench` with these words; its result. An INVALID result counts only if emulated compute overran."""
+    out = Path(words[words.index("--out") + 1])
+    status, errors = 0, ""
+    if not _is_measured(out, words):
+        if not (out / UNFINISHED).exists():  # with it, the run goes on by itself
+            shutil.rmtree(out, ignore_errors=True)
+        status, errors = run_command(words, going_on(folder), told=False)
+    if status not in (judge.PASS, judge.INVALID):
+        reason = errors.strip().rpartition("dlio-bench: ")[2]
+        raise ERRORS.get(status, EnvironmentFailure)(f"`dlio-bench {shlex.join(words)}` failed: {reason}")
+    result, steps = load(next(out.glob("*/result.json")))
+    if broken := [check for check in judge.failed(result) if check.name != document.OVERRUN]:
+        reasons = "; ".join(f"{check.name}: expected {check.expected}; found {check.found}" for check in broken)
+        raise InvalidProbeError(f"The result in {out} is INVALID, so the capacity cannot be told: {reasons}")
+    return result, document.runs(result, steps, out.relative_to(folder))
+
+
+def _is_measured(out: Path, words: Sequence[str]) -> bool:
+    """Whether the result of this very run is there, from a search that was stopped."""
+    try:
+        results = [load(path)[0] for path in out.glob("*/result.json")]
+    except BenchError:  # cut short
+        return False
+    return bool(results) and not (out / UNFINISHED).exists() and results[0].command[1:] == list(words)

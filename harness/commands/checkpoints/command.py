@@ -1,0 +1,259 @@
+"""`dlio-bench checkpoint`: space checked, ranks launched, checkpoints written, read back and compared, told, saved."""
+
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from dlio_bench import __version__, signals
+from dlio_bench.benchmarks.published_models.models import (
+    MODELS,
+    SUBSET,
+    SUBSET_CHECKPOINTS,
+    SUBSET_RANKS,
+    SUBSET_SOURCE,
+    CheckpointModel,
+    find,
+)
+from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, JobEnded, UsageError
+from dlio_bench.free_space import block_bytes, free_bytes, free_files
+from dlio_bench.harness.cluster import allocation
+from dlio_bench.harness.cluster.code import code_digest
+from dlio_bench.harness.cluster.environment import timestamp
+from dlio_bench.harness.cluster.start import Launch, plan
+from dlio_bench.harness.commands.checkpoints import sets, space
+from dlio_bench.harness.commands.checkpoints.job import KEPT, Job
+from dlio_bench.harness.commands.checkpoints.options import MOST_SHARDS, Options
+from dlio_bench.harness.commands.checkpoints.parts import default_shards, parts, sizes, total
+from dlio_bench.harness.ground.folders import output_folder, remove_works, work_folder
+from dlio_bench.harness.ground.launching import launched
+from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.harness.machine.mounts import existing
+from dlio_bench.harness.machine.temp_folders import temp_folder
+from dlio_bench.reports.checkpoint import document as report
+from dlio_bench.reports.checkpoint import html as checkpoint_html
+from dlio_bench.reports.checkpoint import text as checkpoint_text
+from dlio_bench.reports.checkpoint.types import SCHEMA, Document
+from dlio_bench.reports.document import result_file
+from dlio_bench.reports.document.marks import INTERRUPTED
+from dlio_bench.reports.document.typed import convert, to_json
+from dlio_bench.reports.judging import judge
+from dlio_bench.reports.view.formatting import plural
+from dlio_bench.units import format_bytes
+from dlio_bench.wrapping import wrapped
+
+FOLDER = "dlio-bench-checkpoint-"
+CHECKPOINTS = 2  # of a trial, by default
+VIRTUAL_NODES = "VIRTUAL NODES"
+
+
+def checkpoint(options: Options) -> int:
+    """The whole command: 0 when all was measured, 3 where the result is INVALID. Raises BenchError."""
+    job = job_of(options)
+    model = MODELS[job.model]
+    start = _start(job, Path("JOB"), options.launcher)  # what cannot be launched is refused before anything is made
+    free = free_bytes(existing(options.folder))
+    if options.dry_run:
+        planned = _foreseen(job, start, free, existing(options.folder))
+        print(json.dumps(planned) if options.json else _told(options, model, job, planned))
+        return judge.PASS
+    space.require(options.folder, job)
+    progress = Progress()
+    with output_folder(options.out, f"checkpoint-{options.model}") as folder:
+        work = work_folder(folder)
+        try:
+            with temp_folder(FOLDER, options.folder) as place:
+                measured = _measure(replace(job, place=str(place.absolute())), options, work, progress)
+        except (BenchError, KeyboardInterrupt) as error:
+            finished = None if isinstance(error, DataError) else _finished(work)
+            if finished is None:
+                raise _stopped(error, "") from error
+            _save(_document(options, model, job, finished), folder)
+            done = f"{len(finished['trials'])} of {plural(job.trials, 'trial')}"
+            raise _stopped(error, f"{done} had ended: their result is kept in {folder}.") from error
+        progress.done()
+        remove_works(folder)
+        document = _save(_document(options, model, job, measured), folder)
+    print(json.dumps(to_json(document)) if options.json else f"{checkpoint_text.render(document)}\n  results  {folder}")
+    return judge.INVALID if document.class_ == "INVALID" else judge.PASS
+
+
+def _save(measured: Document, folder: Path) -> Document:
+    """The result in the folder, with its page."""
+    document = report.complete(measured)
+    result_file.save(document, folder)
+    checkpoint_html.write(document, folder / checkpoint_html.NAME)
+    return document
+
+
+def _finished(work: Path) -> dict[str, Any] | None:
+    """What `rank.measure` kept of the trials that had ended; None: no trial had."""
+    try:
+        lines = (work / KEPT).read_bytes().splitlines(keepends=True)
+    except FileNotFoundError:
+        return None
+    about, *trials = [json.loads(line) for line in lines if line.endswith(b"\n")] or [{}]
+    return {**about, "trials": trials} if trials else None
+
+
+def _stopped(error: BenchError | KeyboardInterrupt, kept: str) -> BenchError:
+    """The error that ends the command. kept: a sentence on what is there; empty: nothing is."""
+    if isinstance(error, KeyboardInterrupt):
+        signals.met()
+        why = f"{signals.why()}: the ranks have ended."
+        return EnvironmentFailure(f"{why} {kept or 'No trial had ended, and nothing is kept.'}")
+    # JobEnded is for commands that can go on
+    kind = EnvironmentFailure if isinstance(error, JobEnded) else type(error)
+    return kind(f"{error} {kept}".strip())
+
+
+def _require(options: Options) -> None:
+    """UsageError for what is out of range, not there or does not fit together."""
+    if not options.folder.is_dir():
+        what = "is not a folder" if options.folder.exists() else "does not exist"
+        raise UsageError(f"--folder {options.folder} {what}. Name a folder on the storage to be measured.")
+    if options.nodes * (options.ranks_per_node or 1) > MOST_SHARDS:
+        raise UsageError(
+            f"--nodes {options.nodes} and --ranks-per-node {options.ranks_per_node}: together at most {MOST_SHARDS} "
+            "ranks write checkpoints."
+        )
+
+
+def job_of(options: Options) -> Job:
+    """What is asked for. UsageError for what is out of range, or a scale that model or allocation do not allow."""
+    model = find(options.model)
+    _require(options)
+    given = allocation.find(os.environ)
+    allocation.require(given, options.nodes)
+    subset = options.model == SUBSET
+    per_node = options.ranks_per_node or (max(1, SUBSET_RANKS // options.nodes) if subset else 1)
+    ranks = options.nodes * per_node
+    if subset and (ranks != SUBSET_RANKS or options.shards not in (None, SUBSET_RANKS) or options.fraction < 1):
+        raise UsageError(
+            f"{SUBSET} is {SUBSET_RANKS} ranks that write whole checkpoints ({SUBSET_SOURCE}), not "
+            f"{plural(ranks, 'rank')}{f' and {options.fraction:.3%} of them' if options.fraction < 1 else ''}. Ask for "
+            "llama3-8b, which takes any number of ranks, --shards and --fraction."
+        )
+    job = Job(
+        model=model.name,
+        nodes=options.nodes,
+        ranks_per_node=per_node,
+        virtual=options.nodes > 1 and given is None,
+        shards=options.shards or default_shards(model, ranks),
+        layout=options.layout,
+        fraction=options.fraction,
+        checkpoints=options.checkpoints or (SUBSET_CHECKPOINTS if subset else CHECKPOINTS),
+        trials=options.trials,
+        fsync=options.fsync,
+        seed=int.from_bytes(os.urandom(4), "little") if options.seed is None else options.seed,
+        place="",
+        code_digest=code_digest(),
+    )
+    _ = job.parts  # refuses shards that cannot be
+    return job
+
+
+def _start(job: Job, work: Path, launcher: str | None) -> Launch:
+    return plan("checkpoints.rank", work, job.nodes, job.ranks_per_node, launcher, virtual=job.virtual)
+
+
+def _measure(job: Job, options: Options, work: Path, progress: Progress) -> dict[str, Any]:
+    """What `rank.measure` returns."""
+
+    def heard(event: dict[str, Any]) -> None:
+        if "checkpoint" in event:
+            trial, each = f"trial {event['trial'] + 1}/{job.trials}", f"{event['checkpoint']}/{job.checkpoints}"
+            progress.show(f"checkpoint  {trial}  {event['event']} {each}")
+
+    work.mkdir()
+    job.save(work)
+    start = _start(job, work, options.launcher)
+    return launched(start, work, heard, share="choose one with --out", folder_stays=True)
+
+
+def fsyncs(job: Job) -> int:
+    """Calls of fsync that a checkpoint takes: each rank's for each of its files, and those of the commit."""
+    return len({(part.rank, part.file) for part in job.parts}) + sets.OF_COMMIT if job.fsync else 0
+
+
+def _document(options: Options, model: CheckpointModel, job: Job, measured: dict[str, Any]) -> Document:
+    stopped = len(measured["trials"]) < job.trials
+    content = {
+        "schema": SCHEMA,
+        "kind": "checkpoint",
+        "workload": options.model,
+        "model": {
+            "name": model.name, "title": model.title, "parameters": model.parameters, "source": model.source,
+            "note": model.note, "whole_bytes": total(parts(model, job.ranks, job.shards, job.layout)),
+        },
+        "created": timestamp(),
+        "version": __version__,
+        "command": ["dlio-bench", *sys.argv[1:]],
+        "files": len(sizes(job.parts)),
+        "bytes": total(job.parts),
+        "fsyncs_expected": fsyncs(job),
+        "folder": str(options.folder.absolute()),
+        # others follow from what is recorded
+        "marks": [*([VIRTUAL_NODES] if job.virtual else []), *([INTERRUPTED] if stopped else [])],
+        **{name: getattr(job, name) for name in (
+            "code_digest", "layout", "shards", "fraction", "nodes", "ranks_per_node", "checkpoints", "fsync", "seed",
+            "shift",
+        )},
+        **measured,
+    }  # fmt: skip
+    return convert(content, Document)
+
+
+def _foreseen(job: Job, start: Launch, free: int | None, place: Path) -> dict[str, Any]:
+    """What --dry-run --json prints. place: a folder on the storage."""
+    chosen = job.parts
+    return {
+        "model": job.model,
+        "layout": job.layout,
+        "ranks": job.ranks,
+        "shards": job.shards,
+        "files": len(sizes(chosen)),
+        "bytes": total(chosen),
+        "rank_bytes": [sum(part.bytes for part in chosen if part.rank == rank) for rank in range(job.ranks)],
+        "checkpoints": job.checkpoints,
+        "trials": job.trials,
+        "fsyncs": fsyncs(job),
+        "shift": job.shift,
+        "required_bytes": space.required_bytes(job, block_bytes(place)),
+        "available_bytes": free,
+        "required_files": space.required_files(job),
+        "available_files": free_files(place),
+        "argv": list(start.argv),
+    }
+
+
+def _told(options: Options, model: CheckpointModel, job: Job, planned: dict[str, Any]) -> str:
+    """What --dry-run prints."""
+    free, needed = planned["available_bytes"], planned["required_bytes"]
+    lacks = free is not None and free < needed
+    each = format_bytes(max(planned["rank_bytes"]))
+    reader = f"rank r reads what rank r + {job.shift} wrote" if job.shift else "the only rank reads what it wrote"
+    entries = {
+        "model": f"{model.title}, {model.parameters:,} parameters ({model.source}). {model.note}".strip(),
+        "files": f"{plural(planned['files'], 'file')} ({job.layout}), {format_bytes(planned['bytes'])} a checkpoint, "
+        f"at most {each} a rank; the state of {plural(job.shards, 'rank')}"
+        f"{f', cut to {100 * job.fraction:.4g} % of the bytes' if job.fraction < 1 else ''}",
+        "trials": f"{plural(job.trials, 'trial')}; in each {plural(job.checkpoints, 'checkpoint')} written, dropped "
+        f"from the page cache, and read from the oldest on: {reader}",
+        "fsync": f"{planned['fsyncs']} calls for a checkpoint"
+        if job.fsync
+        else "none: what is written may still lie in memory",
+        "space": f"{needed} bytes are required in {options.folder}, "
+        + ("nobody knows how many are available" if free is None else f"{free} are available")
+        + (f": {needed - free} are missing" if lacks else "")
+        + f"; {planned['required_files']} files and folders"
+        + ("" if planned["available_files"] is None else f", of {planned['available_files']} that can be made"),
+        "checks": "every byte (else the command ends with status 5); calls of fsync, and a cold cache before the reads "
+        "(else INVALID, status 3)",
+        "command": shlex.join(planned["argv"]) or "none: this process is the rank",
+    }
+    return "\n".join(line for label, words in entries.items() for line in wrapped(words, f"  {label:<9}", 11))

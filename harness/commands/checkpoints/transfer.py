@@ -1,0 +1,146 @@
+"""What one rank does with its parts of a checkpoint: it writes them, reads those of another rank, compares them."""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+from msgspec import Struct
+
+from dlio_bench.atomic_files import read_at, write_at
+from dlio_bench.errors import DataError
+from dlio_bench.harness.cluster.environment import host_name
+from dlio_bench.harness.cluster.life import life
+from dlio_bench.harness.commands.checkpoints.content import Content, chunks, empty
+from dlio_bench.harness.commands.checkpoints.parts import Part
+from dlio_bench.harness.commands.checkpoints.sets import Syncs, explained
+
+Placed = Sequence[tuple[int, Part]]  # parts with their places in the whole list
+SHOWN = 16  # bytes of what was written and what was read, where they differ
+SAMPLED = 64  # bytes of each chunk that are compared inside the clock
+
+
+class Written(Struct, frozen=True):
+    """What a rank wrote, and its seconds: it waited for bytes that were still being made, and for fsync (synced).
+
+    made: seconds of the thread that made bytes.
+    """
+
+    waited: float
+    made: float
+    synced: float
+    fsyncs: int
+    bytes: int
+
+
+def placed(parts: Sequence[Part], rank: int) -> list[tuple[int, Part]]:
+    """The parts of one rank, with their places in the list."""
+    return [(place, part) for place, part in enumerate(parts) if part.rank == rank]
+
+
+class Hands:
+    """One rank at work: its buffers, and the thread that makes bytes while others are written."""
+
+    def __init__(self, content: Content) -> None:
+        self._content = content
+        self._buffers = [empty(), empty()]
+        self._maker = ThreadPoolExecutor(1, "bytes of checkpoints")
+
+    def close(self) -> None:
+        """End the thread."""
+        self._maker.shutdown()
+
+    def write(self, folder: Path, mine: Placed, number: int, *, fsync: bool) -> Written:
+        """Write this rank's parts of checkpoint `number`. EnvironmentFailure that names the file and what is free."""
+        syncs = Syncs(wanted=fsync)
+        waited, made, done = 0.0, 0.0, 0
+        made_chunks = self._made(mine, number)
+        for file, parts in groupby(mine, key=lambda entry: entry[1].file):
+            path = folder / file
+            with explained(path, "written"), _opened(path, os.O_WRONLY | os.O_CREAT) as handle:
+                for _, part in parts:
+                    left = part.bytes
+                    while left:
+                        asked = time.perf_counter()
+                        content, offset, seconds = next(made_chunks)
+                        waited, made = waited + time.perf_counter() - asked, made + seconds
+                        write_at(handle, content, offset)
+                        left -= len(content)
+                        done += len(content)
+                        life.moves += 1
+                syncs.sync(handle)
+        return Written(waited, made, syncs.seconds, syncs.calls, done)
+
+    def _made(self, mine: Placed, number: int) -> Iterator[tuple[memoryview, int, float]]:
+        """(bytes, offset, seconds that making took) of each chunk; the next one is made while this one is used."""
+
+        def make(buffer: int, key: int, size: int) -> tuple[memoryview, float]:
+            began = time.perf_counter()
+            content = self._content.fill(self._buffers[buffer], key, size)
+            return content, time.perf_counter() - began
+
+        order = [chunk for place, part in mine for chunk in chunks(part, number, place)]
+        if not order:
+            return
+        future = self._maker.submit(make, 0, order[0][0], order[0][2])
+        for turn, (_, offset, _) in enumerate(order):
+            content, seconds = future.result()
+            if turn + 1 < len(order):
+                key, _, size = order[turn + 1]
+                future = self._maker.submit(make, (turn + 1) % 2, key, size)
+            yield content, offset, seconds
+
+    def read(self, folder: Path, theirs: Placed, number: int) -> None:
+        """Read parts that another rank wrote. Compares some bytes of each chunk. DataError, OSErrors told."""
+        self._through(folder, theirs, number, SAMPLED)
+
+    def compare(self, folder: Path, theirs: Placed, number: int) -> int:
+        """Read parts again and compare every byte with what was to be written: how many. DataError."""
+        return self._through(folder, theirs, number, None)
+
+    def _through(self, folder: Path, theirs: Placed, number: int, most: int | None) -> int:
+        """Read parts; compare the first `most` bytes of each chunk, None: all. How many bytes were compared."""
+        read, expected = self._buffers
+        compared = 0
+        for file, parts in groupby(theirs, key=lambda entry: entry[1].file):
+            path = folder / file
+            with explained(path, "read"), _opened(path, os.O_RDONLY) as handle:
+                for place, part in parts:
+                    for key, offset, size in chunks(part, number, place):
+                        content = memoryview(read).cast("B")[:size]
+                        read_at(handle, content, offset)
+                        life.moves += 1
+                        count = size if most is None else min(size, most)
+                        wanted = self._content.fill(expected, key, count)
+                        _require_equal(path, content[:count], wanted, offset)
+                        compared += count
+        return compared
+
+
+def _require_equal(path: Path, content: memoryview, wanted: memoryview, offset: int) -> None:
+    """DataError where bytes differ."""
+    here, there = np.frombuffer(content, np.uint8), np.frombuffer(wanted, np.uint8)
+    if not np.array_equal(here, there):
+        differing = np.flatnonzero(here != there)
+        first = int(differing[0])
+        shown = slice(first, first + SHOWN)
+        raise DataError(
+            f"{path} was read back with another content than was written: byte {offset + first} differs, and "
+            f"{len(differing)} of the {len(here)} bytes compared from byte {offset} on. From byte {offset + first} on "
+            f"0x{there[shown].tobytes().hex()} was written, and 0x{here[shown].tobytes().hex()} was read by "
+            f"{host_name()}. The storage, or somebody else, altered it: look at the logs of the file system, then run "
+            "again."
+        )
+
+
+@contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    handle = os.open(path, flags | os.O_CLOEXEC, 0o666)
+    try:
+        yield handle
+    finally:
+        os.close(handle)

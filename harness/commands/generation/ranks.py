@@ -1,0 +1,76 @@
+"""Files of a dataset written by ranks, on one machine or many, launched as a run's are."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dlio_bench.datagen.manifest import PROGRESS
+from dlio_bench.datagen.raw_rate import Raw
+from dlio_bench.datagen.writers import Finished, Timing, Work
+from dlio_bench.harness.cluster import allocation
+from dlio_bench.harness.cluster.start import Launch, plan
+from dlio_bench.harness.commands.generation.job import Job
+from dlio_bench.harness.ground.folders import remove_works, work_folder
+from dlio_bench.harness.ground.launching import launched
+from dlio_bench.refusals import require_at_least
+
+_LOOK_SECONDS = 0.5  # between two looks at what the ranks have finished
+_KEPT = "the finished files are kept, and the same command goes on with them"
+
+
+def meeting_folder(folder: Path) -> Path:
+    """A new name for the ranks' work folder of a generation in `folder`: on the file system that they share."""
+    return work_folder(folder.absolute() / PROGRESS)
+
+
+def plan_ranks(meeting: Path, nodes: int, ranks_per_node: int, launcher: str | None) -> Launch:
+    """How the ranks that meet in that folder will be started. UsageError, EnvironmentFailure."""
+    require_at_least(1, nodes=nodes, ranks_per_node=ranks_per_node)
+    allocated = allocation.find(os.environ)
+    allocation.require(allocated, nodes)
+    virtual = nodes > 1 and allocated is None
+    return plan("generation.rank", meeting, nodes, ranks_per_node, launcher, virtual=virtual)
+
+
+def by_ranks(start: Launch, meeting: Path, job_of: Callable[[Work], Job], work: Work, finished: Finished) -> Timing:
+    """Write by the ranks that `start` launches. BenchError with a rank's own message when one fails."""
+    remove_works(meeting.parent)  # of a generation that was killed
+    meeting.mkdir()
+    job_of(work).save(meeting)
+    with _watched(work, finished):
+        timing = launched(start, meeting, _pass_over, share="name one with --out", lost=_KEPT, folder_stays=True)
+    return Timing(timing["processes"], timing["seconds"], Raw(**timing["raw"]))
+
+
+@contextmanager
+def _watched(work: Work, finished: Finished) -> Iterator[None]:
+    """Report files as their records appear, whichever node writes them; at the end, all that remain."""
+    remaining, end = set(work.todo), threading.Event()
+
+    def look() -> None:
+        names = {path.stem for path in (work.folder / PROGRESS).glob("*.npz")}
+        for number in sorted(number for number in remaining if f"{number:07d}" in names):
+            remaining.discard(number)
+            finished(number)
+
+    def watch() -> None:
+        while not end.wait(_LOOK_SECONDS):
+            look()
+
+    for number in work.todo:  # records of files that are not whole would count them too early
+        (work.folder / PROGRESS / f"{number:07d}.npz").unlink(missing_ok=True)
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        end.set()
+        watcher.join()
+    look()
+
+
+def _pass_over(event: dict[str, Any]) -> None:
+    """Ranks of a generation send no events: their records tell what is finished."""

@@ -1,0 +1,106 @@
+"""The options of `compare`, and the call they lead to. Heavy imports wait until the command runs."""
+
+import argparse
+import glob
+import json
+import sys
+from itertools import chain
+from pathlib import Path
+
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.ground.options import Commands
+
+EXAMPLES = """\
+examples:
+  dlio-bench compare before after
+  dlio-bench compare before after --fail-if 'delivered_bandwidth<-5%' --fail-if 'stall_share>+2%'
+  dlio-bench compare run/naive-4x1 run/prefetch-4x1 --metric read_seconds
+  dlio-bench compare 'nightly/*' --fail-if 'elapsed_seconds>+10%'
+exit status: 0 no limit missed, 1 a limit missed, 2 usage, unequal work, too few trials or runs for a limit,
+             4 a file cannot be read, 5 a file is damaged
+"""
+
+
+def add_compare(commands: Commands) -> None:
+    """`compare`."""
+    parser = commands.add_parser(
+        "compare",
+        help="show what changed between two results, or over a history of runs",
+        description="Compare two results or two folders of results, A before and B after: each metric's change with "
+        "its 95 % interval, and what else differs. Three or more runs, or one pattern of them, are a history: its "
+        "trend, its steps, and the last run against the earlier ones.",
+        epilog=EXAMPLES,
+    )
+    parser.add_argument(
+        "results",
+        nargs="+",
+        metavar="RESULT",
+        help="a result.json, a folder with results below it, or a pattern of these in quotes, such as 'nightly/*'",
+    )
+    parser.add_argument(
+        "--metric",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="show this metric, by its name in the results (repeatable; default: the main ones)",
+    )
+    parser.add_argument("--verbose", action="store_true", help="show all metrics, and all that differs")
+    parser.add_argument(
+        "--fail-if",
+        action="append",
+        default=[],
+        metavar="LIMIT",
+        help="METRIC<-N%% or METRIC>+N%%: end with 1 if the whole 95 %% interval of the metric's change lies beyond it "
+        "(repeatable). Of shares, such as stall_share, %% are percentage points. In a history the change is that of "
+        "the last run against the median one of the earlier runs",
+    )
+    parser.add_argument(
+        "--unequal",
+        action="store_true",
+        help="compare results that did different work, or that may not be compared, and say so (default: refuse)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run_compare(options: argparse.Namespace) -> int:
+    """Print changes, or a history. Returns 1 when a limit is missed."""
+    from dlio_bench.reports.checkpoint import changes as checkpoint_changes
+    from dlio_bench.reports.checkpoint.metrics import CHECKPOINT_METRICS
+    from dlio_bench.reports.comparing import change_limits, changes_text
+    from dlio_bench.reports.comparing.changes import HEADLINE, Changes, changes, load
+    from dlio_bench.reports.comparing.trend import Trend, trend
+    from dlio_bench.reports.document.typed import to_json
+    from dlio_bench.reports.numbers.metrics import METRICS
+
+    limits = [change_limits.parse(text) for text in options.fail_if]
+    asked = [change_limits.known_metric(name, f"--metric {name}") for name in options.metric]
+    names = [*METRICS] if options.verbose else asked or [*HEADLINE]
+    paths = [_paths(text) for text in options.results]
+    document: Changes | Trend
+    written = [checkpoint_changes.load(side) for side in paths] if len(paths) == 2 else []
+    if any(written):
+        chosen = [*CHECKPOINT_METRICS] if options.verbose else asked or [*checkpoint_changes.HEADLINE]
+        old, new = written
+        document = checkpoint_changes.changes(old, new, chosen, limits, label_unequal=options.unequal)
+    elif len(paths) == 2:
+        before, after = map(load, paths)
+        document = changes(before, after, names, limits, label_unequal=options.unequal)
+    else:
+        document = trend(load([*chain.from_iterable(paths)]), names, limits, label_unequal=options.unequal)
+    if options.json:
+        print(json.dumps(to_json(document) | {"status": document.status}))
+    elif isinstance(document, Changes):
+        sys.stdout.write(changes_text.render_changes(document, asked, verbose=options.verbose))
+    else:
+        tables = asked or ["elapsed_seconds"]
+        sys.stdout.write(changes_text.render_trend(document, tables, verbose=options.verbose))
+    return document.status
+
+
+def _paths(text: str) -> list[Path]:
+    """The paths that a pattern names, sorted; a path that is there is no pattern."""
+    if Path(text).exists() or not glob.has_magic(text):
+        return [Path(text)]
+    if not (names := sorted(glob.glob(text, recursive=True))):  # noqa: PTH207 - a pattern may be absolute
+        raise UsageError(f"'{text}' names no file or folder here. Name results that dlio-bench run wrote.")
+    return [Path(name) for name in names]

@@ -1,0 +1,131 @@
+"""The options of `export`, and the call that they lead to. Heavy imports wait until the command runs."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.commands.results.arguments import add_results
+from dlio_bench.harness.ground.folders import require_file
+from dlio_bench.harness.ground.options import Commands
+from dlio_bench.refusals import one_of
+
+if TYPE_CHECKING:
+    from dlio_bench.reports.checkpoint.types import Document
+
+FORMATS = ("csv", "pandas", "latex", "pytest-benchmark", "junit", "openmetrics", "prometheus")
+SUFFIXES = {
+    "pandas": "json",
+    "latex": "tex",
+    "pytest-benchmark": "json",
+    "junit": "xml",
+    "openmetrics": "txt",
+    "prometheus": "prom",
+}
+TABLES = ("trials", "metrics", "steps")
+EXAMPLES = """\
+examples:
+  dlio-bench export dlio-results/20260102-030405-cdb --to csv --out trials.csv
+  dlio-bench export dlio-results/20260102-030405-cdb --to pandas --table metrics --out metrics.json
+  dlio-bench export new/naive-8x1 --to pytest-benchmark --out new.json
+  dlio-bench export new/naive-8x1 --to prometheus --out /var/lib/node_exporter/dlio_bench.prom
+"""
+
+
+def add_export(commands: Commands) -> None:
+    """`export`."""
+    parser = commands.add_parser(
+        "export",
+        help="write results in the format of another tool",
+        description="Write results as a table, as benchmarks, as a test report or as metrics, for other tools.",
+        epilog=EXAMPLES,
+    )
+    add_results(parser)
+    parser.add_argument(
+        "--to",
+        required=True,
+        choices=FORMATS,
+        metavar="FORMAT",
+        help="csv: a table for spreadsheets. pandas: a table that pandas.read_json(FILE, orient='table') reads with "
+        "its types. latex: a table for a paper. pytest-benchmark: JSON for `pytest-benchmark compare`. junit: XML of "
+        "the checks, a suite for each result. openmetrics: OpenMetrics 1.0. prometheus: the older text format, which "
+        "node_exporter's textfile collector reads",
+    )
+    parser.add_argument(
+        "--table",
+        choices=TABLES,
+        metavar="NAME",
+        help="with csv and pandas. trials: a row for each trial and epoch (default). metrics: a row for each metric. "
+        "steps: a row for each trial, rank and step",
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write to this file (default: the standard output)")
+    parser.add_argument("--json", action="store_true", help="with --out: print as JSON what was written")
+
+
+def run_export(options: argparse.Namespace) -> int:
+    """Write results in another format."""
+    if options.table is not None and options.to not in ("csv", "pandas"):
+        raise UsageError(
+            f"--table {options.table} is for --to csv and --to pandas. Leave it out with --to {options.to}."
+        )
+    if options.out is not None:
+        require_file(options.out, f"results.{SUFFIXES.get(options.to, options.to)}")
+    elif options.json:
+        raise UsageError("--json tells what --out wrote, and the export itself goes to the standard output. Add --out.")
+
+    from dlio_bench.reports.document.collection import has_runs, load_all, of_checkpoints
+    from dlio_bench.reports.export import frames, junit, latex, openmetrics, pytest_benchmark
+
+    table = options.table or TABLES[0]
+    if written := [] if any(map(has_runs, options.results)) else [*of_checkpoints(options.results).values()]:
+        return _save(options, _of_checkpoints(written, options.to, table), [document.digest for document in written])
+    pairs = load_all(options.results)
+    results = [result for result, _ in pairs]
+    render = {
+        "csv": partial(frames.as_csv, pairs, table),
+        "pandas": partial(frames.as_json_table, pairs, table),
+        "latex": partial(latex.render, results),
+        "pytest-benchmark": partial(pytest_benchmark.render, results),
+        "junit": partial(junit.render, results),
+        "openmetrics": partial(openmetrics.render, results),
+        "prometheus": partial(openmetrics.prometheus, results),
+    }[options.to]
+    return _save(options, render(), [result.digest for result in results])
+
+
+def _of_checkpoints(written: "Sequence[Document]", to: str, table: str) -> str:
+    """Results of checkpoints in a format. UsageError for a table that they do not have."""
+    from dlio_bench.reports.export import checkpoints, frames
+
+    tables = {"trials": checkpoints.trials, "metrics": checkpoints.metrics}
+    if to in ("csv", "pandas"):
+        if table not in tables:
+            raise UsageError(f"--table {table}: checkpoints have no steps. Use --table {one_of([*tables])}.")
+        return {"csv": frames.csv, "pandas": frames.json_table}[to](tables[table](written))
+    if to == "latex":
+        raise UsageError(
+            "--to latex is for results of runs, and these are of checkpoints. Use --to csv --table metrics."
+        )
+    render = {
+        "pytest-benchmark": checkpoints.pytest_benchmark,
+        "junit": checkpoints.junit,
+        "openmetrics": checkpoints.openmetrics,
+        "prometheus": checkpoints.prometheus,
+    }
+    return render[to](written)
+
+
+def _save(options: argparse.Namespace, text: str, digests: list[str]) -> int:
+    """Print the text, or write it to the file that the options name."""
+    from dlio_bench.reports.document.files import write_whole
+
+    if options.out is None:
+        print(text, end="")
+        return 0
+    write_whole(options.out, text.encode())
+    if options.json:
+        print(json.dumps({"to": options.to, "out": str(options.out), "bytes": len(text.encode()), "results": digests}))
+    return 0

@@ -1,0 +1,131 @@
+"""The job of a run, which every rank gets."""
+
+from collections.abc import Mapping
+
+from msgspec import field
+
+from dlio_bench.harness.cluster.job import SavedJob
+from dlio_bench.harness.commands.run.asked.inference import Inference
+from dlio_bench.harness.commands.run.asked.models import TrainedModel
+from dlio_bench.harness.commands.run.asked.options import Options
+from dlio_bench.harness.commands.run.asked.training import Training
+from dlio_bench.harness.commands.run.asked.validation import Validation
+from dlio_bench.harness.plan.policies import Policy
+from dlio_bench.harness.plan.shape import ONE_ORDER, PIPELINE
+from dlio_bench.harness.readers.placed.tiers import Tiers
+from dlio_bench.harness.storage.pfs.spec import PfsSpec
+from dlio_bench.harness.streams.crew import Layout, model_of
+from dlio_bench.harness.streams.settings import Streaming
+
+MEMORY = "memory"  # in `left_open`, beside the names of the tiers
+
+
+class Job(SavedJob, frozen=True, kw_only=True):
+    """One measurement. Sizes are in bytes, times in seconds. All readers share one plan and one dataset.
+
+    models: that are trained side by side, each by as many ranks of each node; ranks_per_node: of all of them.
+    """
+
+    options: Options
+    workload: str
+    readers: Mapping[str, Policy]  # name that the user gave -> row
+    nodes: int
+    ranks_per_node: int
+    virtual: bool
+    dataset: str  # folder
+    dataset_digest: str
+    code_digest: str
+    view: tuple[str, ...]
+    batch: int
+    epochs: int
+    trials: int
+    warmup_trials: int
+    seed: int
+    sync: str
+    cache: str  # the state of the caches that the options come to with these readers
+    node_memory: int  # that a node may use
+    step_seconds: float  # of emulated compute; 0: none
+    threads: int  # of pools with a fixed size
+    most_threads: int  # that read ahead if storage keeps them waiting
+    staging_bytes: int
+    tier_folders: tuple[str, ...]  # node -> its local-tier folder; real nodes make theirs
+    real: bool = False  # the nodes are machines of an allocation: `measured/node.py` makes and finds what is theirs
+    local_tier: str = ""  # of real nodes: the folder that the user named
+    left_open: tuple[str, ...] = ()  # sizes of real nodes that nobody gave: MEMORY, RAM, DISK
+    last: str = "drop"
+    decode: bool = False  # deliver what the application makes of the view
+    validation: Validation | None = None
+    pfs: PfsSpec | None = None  # the emulated parallel file system
+    mounts: tuple[
+        str, ...
+    ] = ()  # node -> where it sees the dataset's folder through the emulation; its link to an object store
+    tiers: Tiers = field(default_factory=Tiers)  # of each node, for samples it keeps
+    steps: int = 0  # most of an epoch; 0: all
+    parted: bool = False  # an epoch of `steps` is a part of a pass over the samples: each starts where the last ended
+    train: Training | None = None
+    infer: Inference | None = None
+    store: str = ""  # URL of the object store that has the dataset's files; empty: they are in its folder
+    board: str = ""  # the file of the mounts' counters; of the link that nodes share to an object store
+    streaming: Streaming | None = None
+    step_scale: tuple[float, ...] = ()  # of the emulated step of each rank, in turn; empty: 1
+    models: tuple[TrainedModel, ...] = (TrainedModel(),)
+
+    @property
+    def ranks(self) -> int:
+        """Ranks in the whole job."""
+        return self.nodes * self.ranks_per_node
+
+    @property
+    def layout(self) -> Layout:
+        """Where its ranks are, those that publish streams included."""
+        producers = 0 if self.streaming is None else self.streaming.producers
+        return Layout(self.nodes, self.ranks_per_node, producers, len(self.models))
+
+    @property
+    def model_per_node(self) -> int:
+        """Ranks of a node that train one of the models."""
+        return self.ranks_per_node // len(self.models)
+
+    @property
+    def model_ranks(self) -> int:
+        """Ranks that train one of the models."""
+        return self.ranks // len(self.models)
+
+    def model_of(self, rank: int) -> tuple[int, int]:
+        """The model that a rank trains, and its number among the ranks of that model."""
+        return model_of(rank, self.ranks_per_node, len(self.models))
+
+    def step_seconds_of(self, rank: int) -> float:
+        """Emulated compute in a step of a rank that trains."""
+        return self.step_seconds * (self.step_scale[rank % len(self.step_scale)] if self.step_scale else 1.0)
+
+    @property
+    def copies(self) -> int:
+        """Ranks of a model that each sample goes to: all of them, if they hold parts of it."""
+        return self.ranks if self.options.shard in ONE_ORDER else 1
+
+    @property
+    def deliveries(self) -> int:
+        """How often each field of a sample is delivered: to all of these ranks, or once to a stage of a pipeline."""
+        return 1 if self.options.shard == PIPELINE else self.copies
+
+    @property
+    def trainers(self) -> int:
+        """How many ranks of a model read different samples: one if all ranks read the same."""
+        return self.model_ranks // self.copies
+
+    @property
+    def heading(self) -> str:
+        """What and where, for a progress line: 'cdb  2x1 ranks'."""
+        ranks = "1 rank" if self.ranks == 1 else f"{self.nodes}x{self.ranks_per_node} ranks"
+        return f"{self.workload}  {ranks}"
+
+    @property
+    def all_trials(self) -> int:
+        """Trials of a reader, those that warm up included."""
+        return self.warmup_trials + self.trials
+
+    @property
+    def all_epochs(self) -> int:
+        """Epochs of all trials of all readers."""
+        return self.all_trials * len(self.readers) * self.epochs

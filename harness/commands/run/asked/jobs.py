@@ -1,0 +1,154 @@
+"""Turns a request into jobs, one for each node count, and says what a job may use of a node."""
+
+import os
+import secrets
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from dlio_bench.datagen.dataset import open_dataset, store_of
+from dlio_bench.datagen.manifest import NAME
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.cluster import allocation
+from dlio_bench.harness.cluster.code import code_digest
+from dlio_bench.harness.commands.run.asked import models
+from dlio_bench.harness.commands.run.asked.job import Job
+from dlio_bench.harness.commands.run.asked.options import Options
+from dlio_bench.harness.commands.run.asked.refusals import cache_regime, emulation
+from dlio_bench.harness.commands.run.asked.repeating import decided
+from dlio_bench.harness.commands.run.asked.request import Request
+from dlio_bench.harness.commands.run.asked.sizing import TrialSize
+from dlio_bench.harness.commands.run.asked.tiers import left_open, tiers_of
+from dlio_bench.harness.commands.run.asked.validation import Validation
+from dlio_bench.harness.ground import defaults
+from dlio_bench.harness.machine.memory import memory_bytes
+from dlio_bench.harness.readers.threads import POOL_THREADS, reading_threads
+from dlio_bench.harness.storage.pfs.spec import PfsSpec
+from dlio_bench.reports.view.formatting import plural
+from dlio_bench.units import format_bytes
+
+RANK_BYTES = 60_000_000  # of memory that a rank needs besides its buffers: Python, NumPy, MPI
+
+
+def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation | None) -> list[Job]:
+    """A job for each node count over the dataset in `folder`. `placed` fills in its digest and its local tiers.
+
+    UsageError if the allocation or a node's memory is too small.
+    """
+    options = request.options
+    seed = secrets.randbits(32) if options.seed is None else options.seed
+    training, inference = request.training, request.inference
+    goes_on = training is not None and training.resume is not None
+    if training is not None and training.seed is not None:
+        seed = training.seed
+    allocated, memory, code = allocation.find(os.environ), memory_bytes(), code_digest()
+    warmup_trials = defaults.WARMUP_TRIALS if options.warmup_trials is None else options.warmup_trials
+    demanded = any(row.demanded for row in request.readers.values())
+    pfs = _emulation(request, folder)
+    planned = []
+    for nodes in options.nodes:
+        options = request.options.at(nodes)
+        allocation.require(allocated, nodes)
+        virtual = nodes > 1 and allocated is None
+        per_node = options.ranks_per_node * len(request.models)
+        job = Job(
+            options=options,
+            ranks_per_node=per_node,
+            cache=cache_regime(options, tuple(request.readers.values())),
+            workload=request.workload.name,
+            readers=request.readers,
+            nodes=nodes,
+            virtual=virtual,
+            dataset=str(folder),
+            store=store_of(folder) or "",
+            dataset_digest="",
+            code_digest=code,
+            view=request.workload.view,
+            # networks are fed decoded samples
+            decode=options.decode or training is not None or inference is not None,
+            last=request.last,
+            batch=size.batch,
+            epochs=size.epochs,
+            trials=1 if goes_on else options.trials or _trials(request, size),
+            warmup_trials=0 if goes_on else warmup_trials,
+            seed=seed,
+            node_memory=options.memory_per_node or (memory // nodes if virtual else memory),
+            sync=options.sync or ("step" if inference is None and not demanded else "none"),
+            step_seconds=request.step_seconds(size.batch),
+            threads=options.threads or _threads(options, folder, nodes * per_node if virtual else per_node),
+            most_threads=options.threads or defaults.MOST_THREADS,
+            # samples of varying length make batches larger than the mean: room for half as much again
+            staging_bytes=options.staging or max(defaults.STAGING_BYTES, int(3 * request.view_bytes * size.batch)),
+            tier_folders=(),
+            real=allocated is not None,
+            local_tier="" if allocated is None or options.local_tier is None else str(options.local_tier),
+            validation=validation,
+            steps=size.steps,
+            parted=size.parted,
+            train=training,
+            infer=inference,
+            pfs=pfs,
+            streaming=request.streaming,
+            step_scale=options.step_scale,
+            models=request.models,
+        )
+        _require_memory(job)
+        job = replace(job, tiers=tiers_of(options, job), left_open=left_open(options, job))
+        planned.append(replace(job, options=decided(job, request, folder)))
+    return planned
+
+
+def _emulation(request: Request, folder: Path) -> PfsSpec | None:
+    """The emulated file system, with the way that reads of the dataset in `folder`, or one made there, are held up."""
+    pfs, rows = request.options.emulate_pfs, tuple(request.readers.values())
+    if pfs is None or store_of(folder):
+        return pfs
+    made = (folder / NAME).exists()
+    return emulation(pfs, rows, open_dataset(folder).manifest.container if made else request.layout.container)
+
+
+def require_machine(options: Options) -> None:
+    """UsageError if this machine is too small for so many virtual nodes."""
+    per_node = options.ranks_per_node * len(models.listed(options.models))
+    ranks = max(options.nodes) * per_node
+    if max(options.nodes) == 1 or allocation.nodes() is not None:
+        return
+    each = RANK_BYTES + (defaults.STAGING_BYTES if options.staging is None else options.staging)
+    memory = memory_bytes()
+    if ranks * each > memory:
+        raise UsageError(
+            f"--nodes {max(options.nodes)}: this machine is too small for so many virtual nodes. {ranks} ranks need "
+            f"{format_bytes(ranks * each)} of memory ({format_bytes(each)} each, of which --staging is "
+            f"{format_bytes(each - RANK_BYTES)}), and it has {format_bytes(memory)}. Ask for at most "
+            f"--nodes {max(1, memory // (each * per_node))}, or run inside a scheduler's allocation."
+        )
+
+
+def held_bytes(planned: list[Job]) -> tuple[int, int]:
+    """The most bytes of samples that staging buffers and tiers of a job hold, and that staging buffers alone hold."""
+    staging = max(job.ranks * job.staging_bytes for job in planned)
+    return max(job.ranks * job.staging_bytes + job.nodes * sum(job.tiers.capacities) for job in planned), staging
+
+
+def _trials(request: Request, size: TrialSize) -> int:
+    """Default number of timed trials: as many as intervals need, unless emulated compute makes them long."""
+    if request.options.tiny:
+        return defaults.TINY_TRIALS
+    seconds = (defaults.TRIALS + defaults.WARMUP_TRIALS) * size.trial_steps * request.step_seconds(size.batch)
+    return defaults.TRIALS if seconds <= defaults.MOST_SECONDS else defaults.FEW_TRIALS
+
+
+def _threads(options: Options, folder: Path, ranks_on_host: int) -> int:
+    """`reading_threads`, but threads that wait for an emulated file system or an object store need no core."""
+    waiting = options.emulate_pfs is not None or store_of(folder) is not None
+    return POOL_THREADS if waiting else reading_threads(ranks_on_host)
+
+
+def _require_memory(job: Job) -> None:
+    needed = job.staging_bytes * job.ranks_per_node
+    if needed > job.node_memory:
+        raise UsageError(
+            f"{plural(job.ranks_per_node, 'rank')} with a staging buffer of {format_bytes(job.staging_bytes)} each "
+            f"need {format_bytes(needed)}, but a node has {format_bytes(job.node_memory)}. Ask for a smaller --staging "
+            "or fewer ranks."
+        )

@@ -1,0 +1,388 @@
+"""One rank: it checks that all ranks run the same, runs the trials, verifies, and hands its times to rank 0."""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from dlio_bench.benchmarks.pipeline import Pipeline
+from dlio_bench.benchmarks.published_models.models import MODELS
+from dlio_bench.benchmarks.registry import find
+from dlio_bench.datagen import objects
+from dlio_bench.datagen.dataset import Dataset, open_dataset
+from dlio_bench.datagen.random_bytes import SEED_LIMIT
+from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
+from dlio_bench.harness.cluster import clocks, interfaces
+from dlio_bench.harness.cluster.comm import Comm, together
+from dlio_bench.harness.cluster.entry import require_same, require_same_code, run_rank, say
+from dlio_bench.harness.cluster.environment import describe_host, host_name, resident_bytes
+from dlio_bench.harness.cluster.job import MEASURED_FILE
+from dlio_bench.harness.cluster.mpi import mpi_version
+from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.commands.checkpoints.beside import beside
+from dlio_bench.harness.commands.run.asked.choice import executed, validation_order
+from dlio_bench.harness.commands.run.asked.job import Job
+from dlio_bench.harness.commands.run.asked.shapes import shape_of, validation_shape
+from dlio_bench.harness.commands.run.asked.tracing import SPANS
+from dlio_bench.harness.commands.run.measured import (
+    documents,
+    outlook,
+    producing,
+    reading,
+    recording,
+    steps_file,
+    training,
+)
+from dlio_bench.harness.commands.run.measured.documents import JobMeasured, RankTrial, ReaderMeasured
+from dlio_bench.harness.commands.run.measured.mounting import mounts
+from dlio_bench.harness.commands.run.measured.node import settled
+from dlio_bench.harness.commands.run.measured.site import Site
+from dlio_bench.harness.commands.run.measured.trial import Trial, TrialTimes, most_steps
+from dlio_bench.harness.commands.run.measured.verification import verify
+from dlio_bench.harness.plan.model_parallel import stage_view
+from dlio_bench.harness.plan.orders import Shape, find_order
+from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy
+from dlio_bench.harness.plan.shape import KEEP, PIPELINE
+from dlio_bench.harness.plan.validation import Passes, epochs_of, share
+from dlio_bench.harness.readers.placed.drawn import drawn
+from dlio_bench.harness.readers.registry import opened, view_of
+from dlio_bench.harness.streams.crew import Crew
+from dlio_bench.harness.training.compute import fine_timers
+from dlio_bench.harness.training.trainer import Trainer
+from dlio_bench.reports.document import types
+from dlio_bench.reports.document.environment import Host, Mount, NodeRoom
+from dlio_bench.reports.traces.timeline import SPANS_NAME
+
+# A trainer that wakes up may wait this long for the interpreter while a reader thread has it (Python's default: 5 ms).
+SWITCH_SECONDS = 1e-4
+
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline | None = None) -> None:
+    """Run the whole job on this rank; rank 0 leaves `measured.json` and a json and npz for each reader in `folder`.
+
+    pipeline: the workload's, started, if a reader needs it. tell: rank 0 calls it with events for a progress line.
+    """
+    if comm.rank != 0:
+        tell = _silent
+    fine_timers()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    dataset = _same_everywhere(job, comm)
+    if job.streaming is None or job.streaming.inline:
+        _train(job, dataset, folder, comm, tell, pipeline)
+        return
+    crew = producing.crew_of(job, comm, folder)
+    trainers = comm.split(0 if crew.trainer is not None else None)
+    if trainers is None:
+        producing.serve(crew, dataset, job.view, reading.decode(job, dataset), reading.resources(job, dataset, Solo()))
+        return
+    _train(job, dataset, folder, trainers, tell, pipeline, crew)
+    producing.dismiss(crew)
+
+
+def _train(
+    job: Job,
+    dataset: Dataset,
+    folder: Path,
+    comm: Comm,
+    tell: Tell,
+    pipeline: Pipeline | None,
+    crew: Crew | None = None,
+) -> None:
+    """What the ranks do that train."""
+    keeping = recording.rescued(folder) if SPANS in job.options.trace else nullcontext()
+    with keeping, mounts(job, dataset, comm) as mounted, settled(mounted, comm) as (decided, rooms):
+        _measure(decided, dataset, rooms, folder, comm, tell, pipeline, crew)
+
+
+def _measure(
+    job: Job,
+    dataset: Dataset,
+    rooms: Mapping[str, NodeRoom],
+    folder: Path,
+    comm: Comm,
+    tell: Tell,
+    pipeline: Pipeline | None,
+    crew: Crew | None,
+) -> None:
+    idle, peers = resident_bytes(), _peers(job, comm)
+    comm.barrier()
+    tell({"event": "ready"})
+    device = training.begin(job, comm)
+    places = interfaces.serving(comm)
+    _describe(job, dataset, rooms, folder, comm, places, idle)
+    site = Site.of(job, comm, dataset, places[comm.rank].address, crew)
+    shape = shape_of(job, dataset)
+    workload = find(job.workload).of(dataset.manifest.variant)
+    passes = _passes(job, validation_shape(job, dataset))
+    decode = reading.decode(job, site.dataset)
+    fields = stage_view(job.view, workload.labels, comm.rank, comm.size) if job.options.shard == PIPELINE else job.view
+    views = {name: view_of(row, site.dataset, fields, decode, pipeline) for name, row in job.readers.items()}
+    site = replace(site, sharded=reading.sharded(job, views))
+    draws = {
+        name: drawn(row.rule, job.tiers.sizes_of(views[name]), job.tiers.capacities, shape, job.epochs)
+        for name, row in job.readers.items()
+        if row.order == REDRAWN
+    }
+    trials = {
+        name: [
+            Trial(job, site, shape, executed(row, workload, shape), number, passes.get(name), draws.get(name))
+            for number in range(job.all_trials)
+        ]
+        for name, row in job.readers.items()
+    }
+    _cut(job, [trial for reader_trials in trials.values() for trial in reader_trials])
+    resources = reading.resources(job, site.dataset, comm)
+    # opening a reader allocates its buffers, and fails if they are too small, before anything is timed
+    readers = {
+        name: opened(
+            job.readers[name],
+            views[name],
+            reading.parts(job, site.dataset, comm, peers, reader_trials),
+            resources,
+            site.context,
+            pipeline,
+        )
+        for name, reader_trials in trials.items()
+    }
+
+    def at_epoch(epoch: int) -> None:
+        tell({"event": "epoch", "epoch": epoch})
+
+    spans = recording.Spans(dataset, comm) if SPANS in job.options.trace else None
+    finished: dict[str, ReaderMeasured] = {}
+    times: dict[str, list[TrialTimes]] = {name: [] for name in job.readers}
+    if job.train is not None or job.infer is not None:
+        tell({"event": "compile"})
+    with (
+        training.opened(job, comm, peers, site.dataset, device, readers, trials, folder.parent) as (inner, trained),
+        _loaded(job, inner, comm, folder.parent) as trainer,
+        outlook.begun(job, comm.rank, trainer, tell) as at_work,
+    ):
+        networks = [each for rank, each in enumerate(comm.allgather(trained)) if job.model_of(rank)[1] == 0]
+        for number in range(job.all_trials):
+            # readers take turns within a trial, so that a drift of the machine affects all of them alike
+            for name in turns(tuple(job.readers), number):
+                reader, reader_trials = readers[name], trials[name]
+                tell({"event": "trial", "reader": name, "trial": number})
+                if spans is not None:
+                    spans.prepare(name, number, reader)
+                times[name].append(
+                    reader_trials[number].run(name, reader, comm, peers, trainer, at_epoch, at_work.watch)
+                )
+                at_work.rest()
+                if spans is not None:
+                    spans.keep(name, number, times[name][-1])
+                if len(times[name]) == len(reader_trials):  # save it now: the run may fail later
+                    steps, times[name] = _equal_steps(job.readers[name], reader_trials[0].steps, times[name], comm)
+                    finished[name] = ReaderMeasured(
+                        options=reader.options,
+                        decode=None if reader.sample_view.decode is None else reader.sample_view.decode.what,
+                        order=reader_trials[0].order,
+                        steps_per_epoch=steps,
+                        different_samples=reader_trials[0].different,
+                        validation=_described(passes.get(name)),
+                        trained=networks,
+                        verified=None,
+                        ranks=_kept(name, times[name], folder, comm, peers),
+                    )
+                    if spans is not None:
+                        spans.write(name, folder / f"{name}-{SPANS_NAME}")
+                    if comm.rank == 0:
+                        documents.save(finished[name], folder / f"{name}.json")
+    for name, reader in readers.items() if job.options.verify else ():
+        tell({"event": "verify", "reader": name})
+        ordered, different = job.readers[name].order_known, trials[name][0].different
+        verified = verify(reader, job, times[name], comm, peers, ordered=ordered, different=different)
+        if comm.rank == 0:
+            documents.save(replace(finished[name], verified=verified), folder / f"{name}.json")
+    comm.barrier()
+
+
+def _describe(
+    job: Job,
+    dataset: Dataset,
+    rooms: Mapping[str, NodeRoom],
+    folder: Path,
+    comm: Comm,
+    places: Sequence[interfaces.Place],
+    idle: int,
+) -> None:
+    """Have rank 0 write what is known of the hosts before anything is timed. idle: bytes that this rank holds."""
+    hosts = comm.gather(host_name()) or []
+    described = comm.gather(_host(dataset, comm) if comm.host_rank == 0 else None)
+    cores = comm.gather((comm.cores.rank, comm.cores.bound)) or []
+    memory, ahead = comm.gather(idle), clocks.offsets(comm)
+    serves = comm.size > 1 and any(row.rule.keeps_samples for row in job.readers.values())
+    if comm.rank == 0:
+        names = {
+            name: replace(host, room=rooms.get(name), clock_offset_seconds=offset)
+            for name, host, offset in zip(hosts, described or [], ahead, strict=True)
+            if host is not None
+        }
+        interfaces_of = {place.host: f"{place.interface} {place.address}" for place in places} if serves else {}
+        of_job = JobMeasured(
+            names,
+            hosts,
+            mpi_version(),
+            max(memory or [0]),
+            job,
+            interfaces_of,
+            cores_per_rank=round(min(part for part, _ in cores), 3),
+            bound_processors=min((bound for _, bound in cores if bound is not None), default=None),
+        )
+        documents.save(of_job, folder / MEASURED_FILE)
+
+
+def _host(dataset: Dataset, comm: Comm) -> Host:
+    """This machine; an object store, where it has the data, stands in the place of their file system."""
+    host = describe_host(dataset.folder, comm.cores.host)
+    if dataset.store is None:
+        return host
+    return replace(host, mount=Mount(dataset.store, "object store", objects.endpoint(), []), stripe=None)
+
+
+def _equal_steps(row: Policy, steps: int, trials: list[TrialTimes], comm: Comm) -> tuple[int, list[TrialTimes]]:
+    """Steps of an epoch, and the trials with as many: where ranks get batches as they ask, the most that one took."""
+    if not row.demanded:
+        return steps, trials
+    most = most_steps(trials, comm)
+    return most, [trial.cut(most) for trial in trials]
+
+
+def turns(readers: Sequence[str], trial: int) -> tuple[str, ...]:
+    """The order of the readers in a trial: each trial starts with another reader."""
+    first = trial % len(readers)
+    return (*readers[first:], *readers[:first])
+
+
+def _kept(name: str, times: Sequence[TrialTimes], folder: Path, comm: Comm, peers: Comm) -> list[list[RankTrial]]:
+    """Have rank 0 write a reader's npz. Returns its trials [rank][trial] on rank 0, nothing on others."""
+    steps_file.write(folder / f"{name}.npz", [trial.arrays(peers) for trial in times], comm)
+    return comm.gather([trial.summary() for trial in times]) or []
+
+
+def _cut(job: Job, trials: Sequence[Trial]) -> None:
+    """Give all readers the same number of steps: the least of them, as orders that deal whole files fill fewer steps.
+
+    --last keep, which delivers every sample, cuts nothing.
+    """
+    per_pass = min(trial.steps for trial in trials)
+    steps = min(per_pass, job.steps or per_pass)
+    for trial in trials:
+        if job.last != KEEP:
+            trial.steps = steps
+        if job.parted:
+            trial.parts = per_pass // steps
+        trial.first_epoch = training.first_epoch(job, steps)
+
+
+def _passes(job: Job, shape: Shape | None) -> dict[str, Passes]:
+    """The validation passes of each reader, over equally many samples: those of the smallest share of a rank."""
+    if job.validation is None or shape is None:
+        return {}
+    workload = find(job.workload)
+    orders = {
+        name: find_order(validation_order(executed(row, workload, shape), workload))
+        for name, row in job.readers.items()
+    }
+    samples = min(share(order, shape) for order in orders.values())
+    epochs = epochs_of(job.epochs, job.validation.every)
+    return {name: Passes(order, shape, samples, epochs) for name, order in orders.items()}
+
+
+def _described(passes: Passes | None) -> types.Passes | None:
+    if passes is None:
+        return None
+    samples = passes.samples * passes.shape.ranks // passes.shape.copies
+    return types.Passes(passes.order.name, samples, passes.shape.samples - samples)
+
+
+def _peers(job: Job, comm: Comm) -> Comm:
+    """The ranks of this rank's model, in the order of `Job.model_of`."""
+    if len(job.models) == 1:
+        return comm
+    peers = comm.split(job.model_of(comm.rank)[0])
+    assert peers is not None  # every rank trains a model
+    return peers
+
+
+def _loaded(job: Job, trainer: Trainer, comm: Comm, folder: Path) -> AbstractContextManager[Trainer]:
+    """The trainer, with checkpoints beside it where they are asked for. folder: of the run's results."""
+    if not job.options.checkpoint_load:
+        return nullcontext(trainer)
+    model, below = MODELS[job.options.checkpoint_load], Path(job.options.checkpoint_load_dir or folder)
+    seed = job.seed % SEED_LIMIT
+    return beside(
+        trainer, comm, model, job.options.checkpoint_load_every, job.options.checkpoint_load_fraction, below, seed
+    )
+
+
+@contextmanager
+def started(job: Job, folder: Path) -> Iterator[Pipeline | None]:
+    """The workload's published pipeline, if the job has a reader for it. Its processes start before MPI does.
+
+    Spans are recorded from here on, if the job asks for them. folder: the job's.
+    """
+    workload = find(job.workload)
+    ranks = job.ranks if job.virtual else job.ranks_per_node
+    with recording.begun(folder, ranks) if SPANS in job.options.trace else nullcontext():
+        if workload.upstream is None or all(row.delivery != OWN for row in job.readers.values()):
+            yield None
+            return
+        pipeline = workload.upstream.start()
+        try:
+            yield pipeline
+        finally:
+            pipeline.close()
+
+
+def _same_everywhere(job: Job, comm: Comm) -> Dataset:
+    """Open the dataset. EnvironmentFailure if a rank runs other code, or sees other data than the job names, or none.
+
+    DataError, the same on all ranks, if a host sees a damaged dataset.
+    """
+    opened: list[Dataset] = []
+
+    def open_here() -> None:
+        try:
+            opened.append(open_dataset(Path(job.dataset)))
+        except UsageError:  # there is none, though the command that launched this rank has opened it
+            raise EnvironmentFailure(
+                f"{host_name()} sees no dataset in {job.dataset}. Make it visible on every node at this path, or name "
+                "a folder that all share, with --data or --cache-dir."
+            ) from None
+        except BenchError as error:
+            raise type(error)(f"On {host_name()}: {error}") from error
+
+    require_same_code(comm, job.code_digest)
+    together(comm, open_here)
+    require_same(comm, "dataset", job.dataset_digest, opened[0].digest, f"folder {job.dataset}")
+    return opened[0]
+
+
+def _silent(event: dict[str, Any]) -> None:
+    """Ranks other than 0 say nothing."""
+
+
+def main() -> int:
+    """Entry of every launched rank: `python -P -m dlio_bench.harness.commands.run.measured.rank FOLDER`."""
+    folder = Path(sys.argv[1])
+
+    with ExitStack() as stack:
+
+        def start() -> tuple[int, Callable[[Comm], None]]:
+            job = Job.load(folder)
+            pipeline = stack.enter_context(started(job, folder))
+            return job.layout.ranks, lambda comm: measure(job, folder, comm, say, pipeline)
+
+        return run_rank(folder, start)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

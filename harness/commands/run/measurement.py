@@ -1,0 +1,119 @@
+"""One job from its launch to the drafts of its results."""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from dlio_bench import signals
+from dlio_bench.errors import BenchError, DataError
+from dlio_bench.harness.cluster import stacks
+from dlio_bench.harness.cluster.job import MEASURED_FILE
+from dlio_bench.harness.cluster.process import LOG, launch
+from dlio_bench.harness.cluster.start import Launch, plan
+from dlio_bench.harness.commands.run.asked.job import Job
+from dlio_bench.harness.commands.run.asked.tracing import SPANS, XPLANE
+from dlio_bench.harness.commands.run.measured import documents, unfinished_spans
+from dlio_bench.harness.commands.run.measured.documents import JobMeasured, ReaderMeasured
+from dlio_bench.harness.commands.run.measured.outlook import SAMPLE
+from dlio_bench.harness.commands.run.told.building import Launched, Setting, build
+from dlio_bench.harness.ground.folders import work_folder
+from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.harness.live.journal import Journal
+from dlio_bench.reports.document.environment import Launcher
+from dlio_bench.reports.document.types import Draft
+from dlio_bench.reports.numbers.meetings import Steps
+from dlio_bench.reports.traces.timeline import SPANS_NAME, xplane_name
+
+
+def plan_launch(job: Job, work: Path, launcher: str | None) -> Launch:
+    """Choose the launcher and build its command. UsageError or EnvironmentFailure if that is impossible."""
+    return plan("run.measured.rank", work, job.nodes, job.layout.ranks_per_node, launcher, virtual=job.virtual)
+
+
+def measure(
+    job: Job,
+    setting: Setting,
+    folder: Path,
+    launcher: str | None,
+    progress: Progress,
+    place: Callable[[str, Job], Path] | None = None,
+    journal: Journal | None = None,
+) -> Iterator[tuple[Draft, Steps]]:
+    """Run one job: a draft result and its step times (arrays [trial, rank, step]) for each reader.
+
+    place: where the caller saves the result of a reader; its spans go there behind it, if the job records any.
+    journal: the status of the run.
+    If it fails or is interrupted, it yields the readers that finished all their trials, and then raises the error.
+    """
+    work = work_folder(folder)
+    work.mkdir()
+    job.save(work)
+    start = plan_launch(job, work.resolve(), launcher)
+    launched_at, ready, began, verifying = time.monotonic(), 0.0, False, False
+
+    def heard(event: dict[str, Any]) -> None:
+        nonlocal ready, began, verifying
+        if event["event"] == "ready":
+            ready = time.monotonic() - launched_at
+        if journal is not None:
+            journal.event(event)
+        if event["event"] == SAMPLE:
+            return
+        began = began or event["event"] == "trial"
+        verifying = verifying or event["event"] == "verify"
+        progress.event(event)
+        signals.check()
+
+    failure: BaseException | None = None
+    damage: str | None = None
+    retries = 0
+    finished = tuple(job.readers)
+    try:
+        env = {**os.environ, **start.env}
+        retries = launch(start.argv, env, work, heard, log=folder / LOG, one_host=start.one_host)
+    except (BenchError, KeyboardInterrupt) as error:
+        finished = tuple(reader for reader in job.readers if (work / f"{reader}.json").exists())
+        if began and SPANS in job.options.trace and place is not None:
+            _rescue(job, [reader for reader in job.readers if reader not in finished], setting, work, place)
+        if not finished:
+            raise
+        signals.met()
+        failure = error
+        damage = str(error) if verifying and isinstance(error, DataError) else None
+    measured = documents.load(work / MEASURED_FILE, JobMeasured)
+    launched = Launched(Launcher(start.launcher, list(start.argv), retries), ready)
+    for reader in finished:
+        reader_measured, steps = _left(work, reader, damage)
+        yield build(reader, measured.job, setting, measured, launched, reader_measured, steps), steps
+        if SPANS in job.options.trace and place is not None:
+            (work / f"{reader}-{SPANS_NAME}").replace(place(reader, job) / SPANS_NAME)
+            for name in map(xplane_name, range(job.ranks) if XPLANE in job.options.trace else ()):
+                with suppress(FileNotFoundError):  # a reader that has nothing of TensorFlow's
+                    (work / f"{reader}-{name}").replace(place(reader, job) / name)
+    if failure is not None:
+        raise failure
+    stacks.keep(work, folder)
+    shutil.rmtree(work)
+
+
+def _left(work: Path, reader: str, damage: str | None) -> tuple[ReaderMeasured, Steps]:
+    """What the ranks left of a reader. damage: see ReaderMeasured; of readers that are not verified."""
+    measured = documents.load(work / f"{reader}.json", ReaderMeasured)  # written after the arrays
+    if measured.verified is None:
+        measured = replace(measured, damage=damage)
+    with np.load(work / f"{reader}.npz") as arrays:
+        return measured, dict(arrays)
+
+
+def _rescue(job: Job, readers: Sequence[str], setting: Setting, work: Path, place: Callable[[str, Job], Path]) -> None:
+    """Keep what ranks had recorded of unfinished readers. The failure that ended them is told, and none of this."""
+    with suppress(OSError):
+        names = [file.name for file in setting.dataset.manifest.files]
+        unfinished_spans.write(work, job.ranks, readers, names, lambda reader: place(reader, job))

@@ -1,0 +1,258 @@
+"""`dlio-bench storage`: test files made or a dataset's taken, ranks launched, rates told, everything removed."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from dlio_bench import __version__
+from dlio_bench.benchmarks.layouts import layout_of
+from dlio_bench.datagen import objects
+from dlio_bench.datagen.dataset import missing_or_resized, open_dataset
+from dlio_bench.errors import DataError, UsageError
+from dlio_bench.free_space import free_bytes
+from dlio_bench.harness.cluster import allocation
+from dlio_bench.harness.cluster.allocation import Allocation
+from dlio_bench.harness.cluster.code import code_digest
+from dlio_bench.harness.cluster.environment import timestamp
+from dlio_bench.harness.cluster.start import Launch, plan
+from dlio_bench.harness.commands.storage_bench import in_objects, sizing
+from dlio_bench.harness.commands.storage_bench.attestation import attestation
+from dlio_bench.harness.commands.storage_bench.folder import EMPTY, claimed, write_files
+from dlio_bench.harness.commands.storage_bench.job import Job, save
+from dlio_bench.harness.commands.storage_bench.options import COLD, Options
+from dlio_bench.harness.commands.storage_bench.plan import Files, samples_in
+from dlio_bench.harness.commands.storage_bench.reading import REQUEST
+from dlio_bench.harness.ground.folders import cache_folder, require_file, work_folder
+from dlio_bench.harness.ground.launching import launched
+from dlio_bench.harness.ground.options import DIRECT
+from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.harness.machine.memory import memory
+from dlio_bench.harness.machine.mounts import described_mount
+from dlio_bench.harness.machine.temp_folders import temp_folder
+from dlio_bench.harness.storage.direct import alignment_of, require_folder
+from dlio_bench.harness.storage.mirror import mirrored
+from dlio_bench.harness.storage.object_reads import require_ranges
+from dlio_bench.reports import storage as report
+from dlio_bench.reports.document.files import write_whole
+from dlio_bench.reports.document.typed import to_json
+from dlio_bench.reports.view.formatting import plural
+from dlio_bench.units import format_bytes
+
+DEFAULT_WORKLOAD = "cdb"
+DEFAULT_RANKS = (1, 2)
+
+
+class Scale(Struct, frozen=True):
+    """Ranks that measure together, as many on each of some nodes."""
+
+    nodes: int
+    ranks: int
+
+    def launch(self, work: Path, launcher: str | None) -> Launch:
+        """How they are started on the job in `work`. UsageError, EnvironmentFailure."""
+        return plan("storage_bench.rank", work, self.nodes, self.ranks // self.nodes, launcher)
+
+
+def storage(options: Options) -> int:
+    """The whole command: 0 when the rates are measured. Raises BenchError."""
+    _require(options)
+    given = allocation.find(os.environ)
+    scales = scales_of(options.ranks, options.nodes, given)
+    for scale in scales:  # what cannot be launched is refused before anything is made
+        scale.launch(Path("JOB"), options.launcher)
+    if max(scale.nodes for scale in scales) > 1:
+        told = ", ".join(f"{plural(scale.ranks, 'rank')} on {plural(scale.nodes, 'node')}" for scale in scales)
+        print(f"scale  {told} of {given}", file=sys.stderr)
+    progress = Progress()
+    seed = int.from_bytes(os.urandom(4), "little")  # new bytes each time: nothing below may know them already
+    url = None if options.folder is None else objects.url_of(options.folder)
+    with _meeting_place(options, given) as place, ExitStack() as stack:
+        files = _dataset_files(options, scales) if options.data else _test_files(options, scales, place, seed, progress)
+        if url is not None and options.data is None:
+            progress.show(f"uploading test objects to {url}")
+            files = stack.enter_context(in_objects.uploaded(url, files))
+        _require_memory(options, scales, files)
+        measured = [_measure(options, scale, files, place, seed, progress) for scale in scales]
+    progress.done()
+    document = report.complete(_draft(options, files, seed, measured))
+    content = json.dumps(to_json(document), indent=1, allow_nan=False)
+    print(content if options.json else report.render(document), end="\n" if options.json else "")
+    if options.out is not None:
+        write_whole(options.out, (content + "\n").encode())
+    return 0
+
+
+def _require(options: Options) -> None:
+    """UsageError for what is out of range, not there or does not fit together."""
+    if options.folder is None and options.data is None:
+        raise UsageError("Name a folder on the storage to be measured, or an existing dataset with --data.")
+    places = [place for place in (options.folder, options.data) if place is not None]
+    if stored := [url for place in places if (url := objects.url_of(place))]:
+        _require_ranges(options, stored[0])
+    elif options.folder is not None and not options.folder.is_dir():
+        what = "is not a folder" if options.folder.exists() else "does not exist"
+        raise UsageError(f"{options.folder} {what}. Name a folder on the storage to be measured.")
+    sources = {"--workload": options.workload, "--sample-size": options.sample_size, "--data": options.data}
+    given = [flag for flag, value in sources.items() if value is not None]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} each say what is read. Give one of them.")
+    if options.io == DIRECT and options.folder is not None and not stored:
+        require_folder(options.folder)
+    if options.out is not None:
+        require_file(options.out)
+
+
+def _require_ranges(options: Options, url: str) -> None:
+    """UsageError for what an object store does not have."""
+    if options.io == DIRECT or options.cache != COLD:
+        flag = f"--io {options.io}" if options.io == DIRECT else f"--cache {options.cache}"
+        raise UsageError(f"{flag}: {url} is in an object store, of which this machine has no page cache. Leave it out.")
+    objects.open_store(url)
+
+
+def scales_of(ranks: tuple[int, ...] | None, nodes: int | None, given: Allocation | None) -> list[Scale]:
+    """Each of the `ranks` on so many nodes, else on the most nodes of the allocation that divide it. UsageError."""
+    counts = ranks or DEFAULT_RANKS
+    if ranks is None and given is not None and given.giver == "launched":
+        counts = (given.nodes * (given.ranks_per_node or 1),)
+    most = 1 if given is None else given.nodes
+    if nodes is None:
+        return [Scale(max(n for n in range(1, most + 1) if count % n == 0), count) for count in counts]
+    allocation.require(given, nodes)
+    if given is None and nodes > 1:
+        raise UsageError(
+            f"--nodes {nodes}: this is one machine, and storage is measured from real nodes. Run inside a "
+            "scheduler's allocation, name hosts with --hostfile, or leave --nodes out."
+        )
+    if uneven := [count for count in counts if count % nodes]:
+        raise UsageError(
+            f"--ranks {uneven[0]} on --nodes {nodes}: every node gets as many ranks. Ask for multiples of {nodes}: "
+            f"--ranks {nodes},{2 * nodes}."
+        )
+    return [Scale(nodes, count) for count in counts]
+
+
+def _readers(options: Options, scales: Sequence[Scale]) -> tuple[int, ...]:
+    """Every number of threads of all ranks together."""
+    return tuple(sorted({scale.ranks * threads for scale in scales for threads in options.threads}))
+
+
+@contextmanager
+def _meeting_place(options: Options, given: Allocation | None) -> Iterator[Path]:
+    """Where files are made and ranks meet: in the folder, or apart where only a dataset was named.
+
+    Nodes that were given meet in the folder in which the command starts, as each has a temporary folder of its own.
+    """
+    if options.folder is not None and objects.url_of(options.folder) is None:
+        with claimed(options.folder) as place:
+            yield place
+    else:
+        with (
+            temp_folder("dlio-bench-storage-", None if given is None else Path.cwd()) as apart,
+            claimed(apart) as place,
+        ):
+            yield place
+
+
+def _test_files(options: Options, scales: Sequence[Scale], place: Path, seed: int, progress: Progress) -> Files:
+    """Files of the workload's size, made now."""
+    if options.sample_size is not None:
+        sample, per_file = sizing.of_sample(options.sample_size)
+    else:
+        sample, per_file = sizing.of_workload(options.workload or DEFAULT_WORKLOAD)
+    shape = sizing.choose(sample, per_file, options.size, _readers(options, scales), free_bytes(place))
+    return write_files(place, shape, seed, lambda done, total: progress.amount("making test files", done, total))
+
+
+def _dataset_files(options: Options, scales: Sequence[Scale]) -> Files:
+    """The first training files of a dataset, as many as are enough or as --size allows (at least one)."""
+    assert options.data is not None
+    url = objects.url_of(options.data)
+    dataset = open_dataset(options.data if url is None else mirrored(url, cache_folder()))
+    layout_of(dataset)
+    if bad := missing_or_resized(dataset):
+        raise DataError(
+            f"The dataset in {options.data} is not whole: {bad[0]}. Restore the files, or generate it anew."
+        )
+    entries, most = dataset.training_files, max(_readers(options, scales))
+    sample = sum(entry.bytes for entry in entries) // sum(entry.samples for entry in entries)
+    limit = sizing.enough(sample, most) if options.size is None else options.size
+    count = sizing.first_files([entry.bytes for entry in entries], limit)
+    samples = samples_in(dataset, count)
+    sizing.require_samples(len(samples), most, count, options.data)
+    if options.io == DIRECT:
+        alignment_of(dataset)
+    paths = tuple(str(Path(dataset.name(number)).absolute()) for number in range(count))
+    if dataset.store is not None:
+        require_ranges(dataset)
+        paths = tuple(dataset.name(number) for number in range(count))
+    return Files(paths, tuple(entry.bytes for entry in entries[:count]), samples)
+
+
+def _require_memory(options: Options, scales: Sequence[Scale], files: Files) -> None:
+    """UsageError where the buffers of a node's readers would not fit into the memory of this one."""
+    readers = max(scale.ranks // scale.nodes for scale in scales) * max(options.threads)
+    size = max(REQUEST, int(files.samples[:, 2].max()))  # ranges of objects are no larger than that
+    needed, available = readers * size, memory().available
+    if needed > available:
+        raise UsageError(
+            f"{readers} readers of a node with a buffer of {format_bytes(size)} each need {format_bytes(needed)}, "
+            f"and {format_bytes(available)} of memory are free. Use fewer --threads or --ranks, or smaller samples."
+        )
+
+
+def _measure(
+    options: Options, scale: Scale, files: Files, place: Path, seed: int, progress: Progress
+) -> dict[str, Any]:
+    """What `rank.measure` finds with so many ranks."""
+    creates_in = None
+    if options.data is None and not in_objects.are_objects(files.paths):
+        (place / EMPTY).mkdir(exist_ok=True)
+        creates_in = str(place / EMPTY)
+    job = Job(scale.ranks, options.threads, options.trials, options.cache, seed, creates_in, code_digest(), options.io)
+
+    def heard(event: dict[str, Any]) -> None:
+        readers = f"{event['ranks']} ranks x {event['threads']} threads"
+        progress.show(f"reading  trial {event['trial'] + 1}/{options.trials}  {readers}  {event['pattern']}")
+
+    work = work_folder(place)
+    start = scale.launch(work, options.launcher)
+    work.mkdir()
+    save(job, files, work)
+    return launched(start, work, heard, share="name one as DIR")
+
+
+def _draft(options: Options, files: Files, seed: int, measured: list[dict[str, Any]]) -> dict[str, Any]:
+    """What was asked for and measured; `reports.storage.complete` makes the document of it."""
+    given = options.data or options.folder or Path()
+    url = objects.url_of(given)
+    folder = url or str(given.absolute())
+    reads = [row for document in measured for row in document["reads"]]
+    trials = [trial for row in reads for trial in row["trials"]]
+    return {
+        "schema": report.SCHEMA,
+        "created": timestamp(),
+        "version": __version__,
+        "folder": folder,
+        "mount": described_mount(given.absolute()) if url is None else in_objects.described(url),
+        "hosts": sorted({host for document in measured for host in document["hosts"]}),
+        "workload": None if options.data or options.sample_size else options.workload or DEFAULT_WORKLOAD,
+        "made": options.data is None,
+        "seed": seed,
+        "files": len(files.paths),
+        "file_bytes": round(sum(files.sizes) / len(files.sizes)),
+        "samples": len(files.samples),
+        "sample_bytes": files.sample_bytes,
+        "cache": options.cache,
+        "io": options.io,
+        "attestation": attestation(options.cache, trials, direct=options.io == DIRECT, stored=url is not None),
+        "trials": options.trials,
+        "reads": reads,
+        "metadata": [row for document in measured for row in document["metadata"]],
+    }

@@ -1,0 +1,146 @@
+"""What one rank does: trials of every number of threads and pattern in turn, each from a prepared cache."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dlio_bench.datagen import objects
+from dlio_bench.harness.cluster.comm import Comm, together
+from dlio_bench.harness.cluster.entry import require_same_code, run_measuring_rank, say
+from dlio_bench.harness.cluster.environment import host_name
+from dlio_bench.harness.commands.storage_bench import in_objects, metadata, reading
+from dlio_bench.harness.commands.storage_bench.attestation import furthest_share
+from dlio_bench.harness.commands.storage_bench.job import Job, load
+from dlio_bench.harness.commands.storage_bench.options import COLD
+from dlio_bench.harness.commands.storage_bench.plan import PATTERNS, RANGE, SEQUENTIAL, Files, share
+from dlio_bench.harness.ground.options import DIRECT
+from dlio_bench.harness.machine.mounts import cache_beyond
+from dlio_bench.harness.storage import cache
+from dlio_bench.harness.storage.counters import device_bytes
+from dlio_bench.harness.storage.direct import Alignment, require
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+def measure(job: Job, files: Files, comm: Comm, tell: Tell) -> dict[str, Any]:
+    """Every trial of this job: {"reads", "metadata", "hosts"}, the same on every rank. BenchError, OSError.
+
+    reads: for each pattern and number of threads its trials as in `_trial`; metadata: for each operation its rates.
+    `tell` hears of every trial on rank 0.
+    """
+    require_same_code(comm, job.code_digest)
+    alignment = together(comm, lambda: require(Path(files.paths[0])) if job.io == DIRECT else None)[comm.rank]
+    size = max(reading.REQUEST, int(reading.rounded(files.samples, alignment)[:, 2].max()))
+    buffers = reading.buffers(max(job.threads), size)
+    stored = in_objects.are_objects(files.paths)
+    # pattern, threads, and bytes of the requests at random places that only objects are read by
+    kinds = [(pattern, threads, 0) for threads in job.threads for pattern in PATTERNS]
+    if stored:
+        kinds += [(RANGE, threads, size) for threads in job.threads for size in in_objects.range_sizes(files)]
+    trials: dict[tuple[str, int, int], list[dict[str, Any]]] = {kind: [] for kind in kinds}
+    operations: dict[str, list[float]] = {metadata.OPEN: [], metadata.HEAD: [], metadata.CREATE: []}
+    made: list[list[str]] = []
+    for number in range(job.trials):
+        # all kinds take turns within a trial, so that a drift of the storage meets all of them alike
+        for pattern, threads, asked in kinds:
+            if comm.rank == 0:
+                tell({"event": "trial", "trial": number, "pattern": pattern, "threads": threads, "ranks": job.ranks})
+            trial = _trial(job, files, comm, pattern, buffers[:threads], number, alignment, asked)
+            trials[pattern, threads, asked].append(trial)
+        of_file = (metadata.HEAD, metadata.heads) if stored else (metadata.OPEN, metadata.opens)
+        operations[of_file[0]].append(of_file[1](comm, files.paths))
+        if job.creates_in is not None:
+            rate, names = metadata.creates(comm, Path(job.creates_in), number)
+            operations[metadata.CREATE].append(rate)
+            made.append(names)
+    operations[metadata.UNLINK] = [metadata.unlinks(comm, names) for names in made]
+    hosts = sorted(set(comm.allgather(host_name())))
+    scale = {"hosts": len(hosts), "ranks": job.ranks}
+    return {
+        "reads": [
+            {"pattern": pattern, **scale, "threads": threads, "request_bytes": asked or None, "trials": rows}
+            for (pattern, threads, asked), rows in trials.items()
+        ],
+        "metadata": [{"operation": name, **scale, "trials": rates} for name, rates in operations.items() if rates],
+        "hosts": hosts,
+    }
+
+
+def _trial(
+    job: Job,
+    files: Files,
+    comm: Comm,
+    pattern: str,
+    buffers: list[memoryview],
+    number: int,
+    alignment: Alignment | None,
+    asked: int,
+) -> dict[str, Any]:
+    """One trial: its bytes and seconds, bytes from the device (None: not known), and the cache before it.
+
+    asked: bytes of the requests of the pattern RANGE.
+    """
+    readers, first = job.ranks * len(buffers), comm.rank * len(buffers)
+    work = [
+        (
+            in_objects.ranges(files, asked, readers, first + thread, job.seed, number)
+            if asked
+            else share(files, pattern, readers, first + thread, job.seed, number),
+            buffer,
+        )
+        for thread, buffer in enumerate(buffers)
+    ]
+    residency = _prepare_cache(job.cache, files, comm, direct=alignment is not None)
+    # network file systems count nothing as read from a device, and a zero would look like a cache
+    stored = in_objects.are_objects(files.paths)
+    counted = stored or cache_beyond(Path(files.paths[0])) is None
+    count = objects.delivered_bytes if stored else device_bytes
+    before, retries = count(), objects.repeated_requests()
+    request = reading.REQUEST if pattern == SEQUENTIAL else len(buffers[0])
+    seconds = reading.timed(comm, work, files.paths, request, alignment)
+    after = count()
+    delta = after - before if counted and before is not None and after is not None else None
+    device = comm.allgather(delta)
+    return {
+        "bytes": sum(comm.allgather(sum(int(reads[:, 2].sum()) for reads, _ in work))),
+        "seconds": seconds,
+        "device_bytes": None if None in device else sum(device),
+        "retries": sum(comm.allgather(objects.repeated_requests() - retries)),
+        **residency,
+    }
+
+
+def _prepare_cache(mode: str, files: Files, comm: Comm, *, direct: bool) -> dict[str, Any]:
+    """Each rank of a host drops (or fills) its share of the files, then all look what is in the cache. Direct reads
+    find nothing in it, so that nothing is dropped for them.
+
+    resident_share: on the host where it is furthest from what was asked for.
+    """
+    if in_objects.are_objects(files.paths):
+        comm.barrier()
+        return {"resident_share": 0.0, "attestable": True, "memory_backed": False, "note": None}
+    mine = [Path(path) for path in files.paths[comm.host_rank :: comm.host_size]]
+    comm.barrier()
+    past = direct and mode == COLD
+    if mode == COLD and not past:
+        cache.drop(mine)
+    elif mode != COLD:
+        cache.fill(mine)
+    comm.barrier()
+    by_rank = comm.allgather((host_name(), cache.passed(mine) if past else cache.residency(mine)))
+    parts = [part for _, part in by_rank]
+    return {
+        "resident_share": furthest_share(mode, by_rank),
+        "attestable": all(part.attestable for part in parts),
+        "memory_backed": any(part.memory_backed for part in parts),
+        "note": next((part.note for part in parts if part.note), None),
+    }
+
+
+def _start(folder: Path) -> tuple[int, Callable[[Comm], dict[str, Any]]]:
+    job, files = load(folder)
+    return job.ranks, lambda comm: measure(job, files, comm, say)
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_measuring_rank(_start))

@@ -1,0 +1,224 @@
+"""`dlio-bench reproduce`: studies are read, their commands carried out, their claims compared and told."""
+
+import json
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from dlio_bench import __version__, documents
+from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.harness.cluster.code import code_digest
+from dlio_bench.harness.commands.acceptance.record import held
+from dlio_bench.harness.commands.studies import files, work
+from dlio_bench.reports.document.files import write_whole
+from dlio_bench.reports.document.typed import to_json
+from dlio_bench.reports.judging import judge
+from dlio_bench.reports.study import html as reproduce_html
+from dlio_bench.reports.study import text as reproduce_text
+from dlio_bench.reports.study import verdicts as comparing
+from dlio_bench.reports.study.types import Answer, Document, Size, SizeName, Skipped, Study
+
+NAME, PAGE, BEGUN = "reproduce.json", "report.html", "begun.json"
+
+
+class Options(Struct, frozen=True):
+    """The options of the command line."""
+
+    studies: tuple[str, ...]
+    size: SizeName
+    against: Path | None
+    out: Path
+    dry_run: bool
+    json: bool
+
+
+class Planned(Struct, frozen=True):
+    """A study with its commands. lacking: why it is not testable here, so that it has none."""
+
+    study: Study
+    size: Size | None
+    parts: Sequence[work.Part]
+    lacking: str
+
+
+def tell_list(names: Sequence[str], *, json: bool) -> int:
+    """Print the studies: what each shows, its source, its time and space."""
+    studies = files.chosen(names)
+    if json:
+        _print_json({name: to_json(study) for name, study in studies.items()})
+    else:
+        print(reproduce_text.listing(studies), end="")
+    return 0
+
+
+def reproduce(options: Options) -> int:
+    """The whole command. Returns the exit status. BenchError."""
+    studies = files.chosen(options.studies)
+    if options.against is not None:
+        if options.dry_run:
+            raise UsageError("--against starts nothing, so that --dry-run says nothing of it. Leave one of them out.")
+        rows, skipped = work.require_rows(options.against)
+        _require_folder(options.out, None)
+        answers = [
+            comparing.evaluate(name, study, work.given_arms(name, study, options.against, rows))
+            for name, study in studies.items()
+        ]
+        return _hand_over(options, answers, None, skipped)
+    planned = {name: _planned(name, study, options) for name, study in studies.items()}
+    if options.dry_run:
+        _tell_plan(options, planned)
+        return 0
+    _require_folder(options.out, options.size)
+    resume = shlex.join(["dlio-bench", *sys.argv[1:]])
+    with held(options.out, _say) as handle:
+        answers = _carried_out(planned, handle, resume)
+        return _hand_over(options, answers, options.size)
+
+
+def _planned(name: str, study: Study, options: Options) -> Planned:
+    size = study.size.get(options.size)
+    why = study.untestable
+    if not why and size is None:
+        others = ", ".join(f"--size {known}" for known in study.size)
+        why = f"({options.size}) It is too large for --size {options.size}: its file was checked alone. Use {others}."
+    why = why or work.lacking(study.needs)
+    parts = [] if why or size is None else work.parts(name, study, size, options.out)
+    return Planned(study, size, parts, why)
+
+
+def _carried_out(planned: Mapping[str, Planned], handle: int, resume: str) -> list[Answer]:
+    total = sum(len(entry.parts) for entry in planned.values())
+    number, answers = 0, []
+    for name, entry in planned.items():
+        heads = [f"[{number + place}/{total}]" for place in range(1, len(entry.parts) + 1)]
+        number += len(entry.parts)
+        try:
+            for part in entry.parts:
+                work.finished(part)
+            answers.append(_tried(name, entry, heads, handle, resume))
+        except UsageError as error:  # its file was changed since
+            failure, status = str(error), judge.NOTHING_MEASURED
+            answers.append(comparing.evaluate(name, entry.study, {}, failure=failure, status=status))
+        _say(f"{name}: {answers[-1].verdict}")
+    return answers
+
+
+def _tried(name: str, entry: Planned, heads: Sequence[str], handle: int, resume: str) -> Answer:
+    """What came of the commands of one study."""
+    failures, statuses, done = [], [judge.PASS], []
+    for part, head in zip(entry.parts, heads, strict=True):
+        try:
+            work.carry_out(part, _say, head, handle, resume)
+            done.append(part)
+            statuses += [judge.INVALID] if work.finished(part) == judge.INVALID else []
+        except work.RunFailedError as error:
+            failures.append(str(error))
+            statuses.append(error.status if error.status == judge.CONTENT_FAILED else judge.NOTHING_MEASURED)
+    rows, damaged = work.own_rows(done)
+    failures += [f"{skipped.file}: {skipped.why}" for skipped in damaged]
+    statuses += [judge.CONTENT_FAILED] * bool(damaged)
+    work.remove_data(entry.parts)
+    arms = comparing.arms_of(entry.study, rows)
+    failure, status = " ".join(failures), judge.gravest(statuses)
+    return comparing.evaluate(name, entry.study, arms, entry.lacking, failure=failure, status=status)
+
+
+def _hand_over(
+    options: Options, answers: Sequence[Answer], size: SizeName | None, skipped: Sequence[Skipped] = ()
+) -> int:
+    """Write the document and the page, and print the answer."""
+    document = Document(
+        version=__version__,
+        size=size,
+        against=None if options.against is None else str(options.against),
+        command=["dlio-bench", *sys.argv[1:]],
+        host=_host(options),
+        studies=list(answers),
+        skipped=list(skipped),
+    )
+    write_whole(options.out / NAME, (json.dumps(to_json(document), indent=1, allow_nan=False) + "\n").encode())
+    reproduce_html.write(document, options.out / PAGE)
+    if options.json:
+        _print_json(to_json(document))
+    else:
+        print(reproduce_text.render(document))
+        print(f"  results  {options.out}\n  page     {options.out / PAGE}")
+    return comparing.status_of(document)
+
+
+def _host(options: Options) -> dict[str, object]:
+    """The machine of the runs; of a site's results nobody knows it here."""
+    from dlio_bench.harness.cluster.environment import describe_host
+
+    if options.against is not None:
+        return {}
+    host = describe_host(options.out)
+    return {"cpu": host.cpu, "cores": host.cores, "memory_bytes": host.memory_bytes, "kernel": host.kernel}
+
+
+def _tell_plan(options: Options, planned: Mapping[str, Planned]) -> None:
+    document = {
+        "size": options.size,
+        "studies": {
+            name: {
+                "lacking": entry.lacking or None,
+                "time": None if entry.size is None else entry.size.time,
+                "space": None if entry.size is None else entry.size.space,
+                "commands": [part.command for part in entry.parts],
+            }
+            for name, entry in planned.items()
+        },
+    }
+    if options.json:
+        _print_json(document)
+    else:
+        print(reproduce_text.plan(document), end="")
+
+
+def _require_folder(out: Path, size: SizeName | None) -> None:
+    """The folder of the results, made if it is absent. UsageError for one that is somebody else's, of another size, or
+    that another version of the code measured.
+
+    size: None: of results that were judged, and not made.
+    """
+    mark: dict[str, str | None] = {"reproduce": size} | (
+        {} if size is None else {"version": __version__, "code": code_digest()}
+    )
+    if out.is_dir() and any(out.iterdir()):
+        try:
+            before = documents.load_json(documents.read(out / BEGUN))
+        except (OSError, ValueError):
+            raise UsageError(f"--out {out} holds other files. Results are never mixed: choose a new folder.") from None
+        if isinstance(before, dict) and before.get("reproduce") == size and before != mark:
+            raise UsageError(
+                f"--out {out} was measured with another version of dlio-bench ({_told(before)}; now {_told(mark)}). "
+                "Results are never mixed: repeat with another --out, or judge what is there with "
+                f"--against {out} and another --out."
+            )
+        if before != mark:
+            raise UsageError(
+                f"--out {out} was begun in another way ({before}), and this is {mark}. Results are never mixed: choose "
+                "a new folder."
+            )
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UsageError(f"--out {out} is, or lies below, a file and not a folder. Name a new folder.") from None
+    except OSError as error:
+        raise EnvironmentFailure(f"--out {out} cannot be made: {error.strerror}. Name another.") from error
+    write_whole(out / BEGUN, (json.dumps(mark) + "\n").encode())
+
+
+def _told(mark: Mapping[str, object]) -> str:
+    return f"{mark.get('version', 'unknown')}, code {str(mark.get('code', 'unknown'))[:12]}"
+
+
+def _print_json(document: object) -> None:
+    print(json.dumps(document, indent=1, allow_nan=False))
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,1 @@
+"""Results of `checkpoint`: their document, metrics, admission, text and page."""

@@ -1,0 +1,114 @@
+"""What two results differ in beside their numbers: the work, which must be the same, and what may explain a change."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from dlio_bench.reports.comparing import comparable
+from dlio_bench.reports.document.environment import Environment, Host
+from dlio_bench.reports.document.marks import ALTERED
+from dlio_bench.reports.document.types import Result
+from dlio_bench.reports.run import sentences
+from dlio_bench.units import format_bytes
+from dlio_bench.wrapping import printable
+
+NOTHING = "none"
+
+
+class Differing(Struct, frozen=True):
+    """A thing that two results differ in, and what it is in each, for people."""
+
+    what: str
+    before: str
+    after: str
+
+
+def unequal(before: Result, after: Result) -> list[str]:
+    """Every reason why the two did not do the same work, or why one of them may not be compared; empty if they did."""
+    faults = [
+        printable(f"{sentences.reader(result)} is {wrong}")
+        for result in (before, after)
+        if ALTERED not in result.marks and (wrong := comparable.fault(result)) is not None
+    ]
+    reasons = list(dict.fromkeys(faults))
+    for quantity, key in comparable.SAME.items():
+        values = [key(result) for result in (before, after)]
+        if values[0] != values[1]:
+            told = [_shown(comparable.words(value)) for value in values]
+            reasons.append(f"{quantity} ({told[0]} and {told[1]})")
+    return reasons
+
+
+def differing(before: Result, after: Result) -> list[Differing]:
+    """What else differs: the reader and its settings, marks, versions, code, launcher, machines and file systems."""
+    sides = [dict(_described(result)) for result in (before, after)]
+    shown = {what: [side.get(what, NOTHING) for side in sides] for what in {**sides[0], **sides[1]}}
+    return [Differing(what, *values) for what, values in shown.items() if values[0] != values[1]]
+
+
+def _described(result: Result) -> Iterator[tuple[str, str]]:
+    policy, plan, environment = result.policy, result.plan, result.environment
+    yield "reader", policy.alias or policy.name
+    for name in ("order", "placement", "delivery", "decode", "check_crc"):
+        yield name, _shown(getattr(policy, name))
+    streams = {} if plan.streams is None else asdict(plan.streams)
+    # a stream's producers and queue are among the options of its reader too
+    yield from ((f"option {name}", str(value)) for name, value in sorted(policy.options.items()) if name not in streams)
+    yield from ((f"stream {name}", _shown(value)) for name, value in streams.items())
+    yield "class", result.class_
+    yield "marks", _shown(sorted(result.marks))
+    yield "seed", str(plan.seed)
+    yield "memory per node", _size(plan.node_memory_bytes)
+    yield "dataset folder", result.dataset.folder
+    yield "version", result.version
+    yield from _job(environment)
+    for what, describe in HOST.items():
+        yield what, _shown(sorted({describe(host) for host in environment.hosts.values()}))
+    for kind in ("packages", "variables", "stripe"):
+        yield from _each(kind.removesuffix("s"), [getattr(host, kind) or {} for host in environment.hosts.values()])
+
+
+def _job(environment: Environment) -> Iterator[tuple[str, str]]:
+    yield "code", _shown(environment.code_digest)
+    yield "MPI", _shown(environment.mpi)
+    yield "launcher", _shown(environment.launcher and environment.launcher.name)
+    yield "hosts", _shown(sorted(environment.hosts))
+    yield "emulated PFS", _shown(environment.emulated_pfs and environment.emulated_pfs.says)
+
+
+def _each(kind: str, tables: Iterable[Mapping[str, str]]) -> Iterator[tuple[str, str]]:
+    """One line for each name in tables of several hosts."""
+    by_name: dict[str, set[str]] = {}
+    for table in tables:
+        for name, value in table.items():
+            by_name.setdefault(name, set()).add(value)
+    yield from ((f"{kind} {name}", _shown(sorted(values))) for name, values in sorted(by_name.items()))
+
+
+def _size(value: float | None) -> str:
+    return NOTHING if value is None else format_bytes(value)
+
+
+HOST: dict[str, Callable[[Host], str]] = {
+    "CPU": lambda host: _shown(host.cpu),
+    "cores": lambda host: _shown(host.cores),
+    "CPU quota": lambda host: _shown(host.cpu_quota),
+    "CPU governor": lambda host: _shown(host.governor),
+    "memory": lambda host: _size(host.memory_bytes),
+    "memory limit": lambda host: _size(host.memory_limit_bytes),
+    "kernel": lambda host: _shown(host.kernel),
+    "Python": lambda host: _shown(host.python),
+    "MPI library": lambda host: _shown(host.libmpi),
+    "file system": lambda host: _shown(host.mount and (host.mount.type, host.mount.source, "at", host.mount.point)),
+    "mount options": lambda host: _shown(host.mount and sorted(host.mount.options)),
+}
+
+
+def _shown(value: Any) -> str:
+    """A value for people; several in a row, a digest by its first twelve digits."""
+    if isinstance(value, list | tuple):
+        return ", ".join(_shown(part) for part in value if part is not None) or NOTHING
+    text = NOTHING if value is None else str(value)
+    return printable(text[:19] if text.startswith("sha256:") else text)

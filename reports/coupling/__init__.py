@@ -1,0 +1,1 @@
+"""Results of `couple`: their document, text and page."""

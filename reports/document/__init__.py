@@ -1,0 +1,1 @@
+"""The documents that results are: their types, how they are loaded, checked and written."""

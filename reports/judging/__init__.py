@@ -1,0 +1,1 @@
+"""Results against limits: class, verdict, and how these are shown."""

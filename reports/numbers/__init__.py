@@ -1,0 +1,1 @@
+"""What the numbers of a result mean: metrics, their statistics and intervals, and what bound a run."""

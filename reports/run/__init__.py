@@ -1,0 +1,1 @@
+"""A run's results as text, page, figures and Markdown."""

@@ -1,0 +1,270 @@
+"""Everything that is known of results, as lines for a terminal: what `--verbose` prints."""
+
+from collections.abc import Iterator, Sequence
+
+from dlio_bench.reports.comparing.comparable import comparable, groups, ordered, refusals
+from dlio_bench.reports.comparing.comparison import answer, comparisons, credits, rows_of
+from dlio_bench.reports.document.types import Result
+from dlio_bench.reports.judging import judge
+from dlio_bench.reports.numbers import models
+from dlio_bench.reports.numbers.metrics import METRICS
+from dlio_bench.reports.run import generated, predictions, sentences, tables, transfers
+from dlio_bench.reports.run.advice import advice, shared_advice
+from dlio_bench.reports.run.machines import machines
+from dlio_bench.reports.view.formatting import NOTHING, format_time, number, plural
+from dlio_bench.reports.view.lines import HEAD, beneath, entry, listing, marks, metric, title
+from dlio_bench.wrapping import wrapped
+
+NAME = 18
+CEILING = "of the ceiling"
+SENTENCES = {
+    "I/O": sentences.io,
+    "delivers": sentences.delivers,
+    "streams": sentences.streams,
+    "models": models.together,
+    "training": sentences.training,
+    "checkpoints": sentences.checkpoint_load,
+    "made": generated.sentence,
+    "inference": sentences.inference,
+    "shares": sentences.sharing,
+    "validation": sentences.validation,
+    CEILING: sentences.ceiling,
+}  # label -> what tells of a result, where there is something to tell
+
+
+def lines(results: Sequence[Result]) -> Iterator[str]:
+    """Everything that is known of one or several results, in lines of at most 80 columns.
+
+    Several results share one table of readers x nodes. Those that may not be compared get a block each instead, and
+    the reason.
+    """
+    yield from _single(results[0]) if len(results) == 1 else _several(results)
+
+
+def _single(result: Result) -> Iterator[str]:
+    yield from title([result])
+    yield from marks([result])
+    yield from _block(result)
+    yield from _transfers([result])
+    yield from _predictions([result])
+    yield from _machines([result])
+    yield from _notes([result])
+    yield from listing("advice", advice(result))
+
+
+def _several(results: Sequence[Result]) -> Iterator[str]:
+    results = ordered(results)
+    labels, compared = tables.labels(results), {id(result) for result in comparable(results)}
+    yield from title(results)
+    yield from marks(results)
+    for why in refusals(results) or [judge.reason(results[0])]:
+        yield from beneath(why)
+    if kept := [position for position, result in enumerate(results) if id(result) in compared]:
+        yield ""
+        yield from _side_by_side([results[position] for position in kept], [labels[position] for position in kept])
+    workloads = {result.workload.name for result in results}
+    for result in (result for result in results if id(result) not in compared):
+        yield ""
+        name = f"{result.workload.name} · " if len(workloads) > 1 else ""
+        yield from wrapped(
+            f"{name}{sentences.reader(result)} · {sentences.scale(result)}", f"{judge.headline(result):<{HEAD}}"
+        )
+        yield from _block(result)
+    yield from _transfers(results)
+    yield from _predictions(results)
+    yield from _machines(results)
+    yield from _notes(results)
+    yield from listing("advice", shared_advice(labels, results))
+
+
+def _side_by_side(results: Sequence[Result], labels: Sequence[str]) -> Iterator[str]:
+    compared = comparisons(results)
+    yield from _table(results)
+    yield ""
+    yield from _shares(results, labels)
+    yield ""
+    yield from listing("answer", answer(results))
+    yield from listing("credits", credits(results))
+    for comparison in compared:
+        head = comparison.place if "," in comparison.place else f"at {comparison.place}"
+        yield from listing(head, comparison.sentences)
+    bounds = [f"{result.bound.by}: {'; '.join(result.bound.evidence[:2])}" for result in results]
+    yield from listing("bound by", [f"{label}: {bound}" for label, bound in zip(labels, bounds, strict=True)])
+    for label, tell in SENTENCES.items():
+        yield from listing(label, sentences.each(labels, results, tell))
+    for label, result in zip(labels, results, strict=True):
+        if result.models:
+            yield ""
+            yield f"  {label}"
+            yield from of_models(result)
+    yield from listing("checked", sentences.shared(labels, [[_held(result)] for result in results]))
+
+
+def _block(result: Result) -> Iterator[str]:
+    """Reason, numbers, bound and checks of one result."""
+    yield from beneath(judge.reason(result))
+    yield ""
+    for check in judge.failed(result):
+        yield from entry("FAILED", f"{check.name}: expected {check.expected}; found {check.found}")
+    yield from _numbers(result)
+    yield from entry("bound by", f"{result.bound.by}: {'; '.join(result.bound.evidence)}")
+    yield from entry("checked", _held(result))
+
+
+def _numbers(result: Result) -> Iterator[str]:
+    """The metrics, one a line; how sure they are stands beside the first."""
+    metrics, plan = result.metrics, result.plan
+    certainty = sentences.certainty(result)
+    if sentences.has_interval(result):
+        certainty = certainty.partition(",")[0]
+    steps = f"{plural(plan.epochs, 'epoch')} of {plural(plan.steps_per_epoch, 'step')}"
+    batch = f"batch {plan.batch} a rank"
+    if plan.published_batch not in (None, plan.batch):
+        batch += f" (published: {plan.published_batch})"
+    yield from metric(result, "elapsed_seconds", certainty)
+    yield from metric(result, "epoch_seconds", f"{steps}, {batch}")
+    if metrics["first_epoch_seconds"].value is not None:
+        yield from metric(result, "first_epoch_seconds")
+        yield from metric(result, "later_epochs_seconds")
+    yield from metric(result, "samples_per_second")
+    yield from metric(result, "delivered_bandwidth", f"{sentences.source(result)} {number(metrics['pfs_bandwidth'])}")
+    if ceiling := sentences.ceiling(result):
+        yield from entry(CEILING, ceiling)
+    storage = sentences.storage([result])
+    device = f"what the {storage} delivered is not known"
+    if metrics["bytes_device"].value is not None:
+        device = f"the {storage} delivered {number(metrics['bytes_device'])}"
+    yield from entry("requested", f"{number(metrics['bytes_requested'])} in a trial; {device}")
+    mean, worst = number(metrics["own_stall_share"]), number(metrics["own_stall_share_worst_rank"])
+    own_stall = f"a rank's own {mean}, at most {worst}"
+    yield from metric(result, "stall_share", sentences.steady(metrics, "stall_share"), own_stall)
+    if metrics["au"].value is not None:
+        rule = "compute / wall time, first steps left out"
+        yield from metric(result, "au", sentences.steady(metrics, "au"), rule)
+    percentiles = " / ".join(number(metrics[f"step_p{percent}"]) for percent in (50, 95, 99))
+    yield from entry("step p50/p95/p99", percentiles)
+    if metrics["over_bound"].value is not None:
+        yield from metric(result, "over_bound", sentences.no_io_bound(result))
+    yield from of_models(result)
+    yield from entry("step time", sentences.step_time(result))
+    for label, tell in SENTENCES.items():
+        if label != CEILING and (content := tell(result)):
+            yield from entry(label, content)
+    names = sentences.shares([result])
+    shares = ", ".join(f"{METRICS[name].title} {number(metrics[name])}" for name in names)
+    harness = sentences.harness([result])
+    yield from entry("time goes (mean)", shares if harness is None else f"{shares}; {harness}")
+    yield from entry("meanwhile", sentences.meanwhile(result))
+
+
+def of_models(result: Result) -> Iterator[str]:
+    """The table of several models; nothing of one."""
+    if rows := models.rows(result):
+        titles = models.titles(result)
+        widths = [max(10, len(title) + 1) for title in titles]
+        yield f"  {'':<{NAME}}{_columns(titles, widths)}"
+        for name, cells in rows:
+            yield from _row(name, _columns(cells, widths))
+
+
+def _held(result: Result) -> str:
+    held = [f"{check.name}: {check.found}" for check in result.checks if check.ok]
+    return "; ".join(held) or "nothing held"
+
+
+def _transfers(results: Sequence[Result]) -> Iterator[str]:
+    """Bytes by epoch and source, where a cache, a tier or the emulation had a part in them."""
+    emulated = _marked(results, sentences.EMULATED_PFS)
+    rows = transfers.rows(results)
+    if len(rows) == len(results) and not emulated and not any(row.copied for row in rows):
+        return
+    titles, spoken = [title.removeprefix("emulated ") for title in transfers.titles(results)], None
+    widths = [max(8, len(title) + 1) for title in titles]
+    yield ""
+    yield f"  {'bytes by epoch':<{NAME}}{'epoch':>6}{_columns(titles, widths)}"
+    for row in rows:
+        name = row.label if len(results) > 1 and row.label != spoken else ""
+        yield from _row(name, f"{row.epochs:>6}{_columns(row.cells, widths)}")
+        spoken = row.label
+    if misses := sum(row.misses for row in rows):
+        yield from entry("misses", f"{misses:.0f} samples that other ranks were to send came from the file system")
+    if emulated:
+        yield from listing("emulated PFS", sentences.emulated(results)[:1])
+
+
+def _predictions(results: Sequence[Result]) -> Iterator[str]:
+    """What was predicted before the run, beside what was measured."""
+    if not (lines := predictions.lines(results)):
+        return
+    spoken = None
+    yield ""
+    yield f"  {'time of an epoch':<{NAME}}{'epoch':>6}{'predicted':>11}{'measured':>11}{'difference':>12}"
+    for line in lines:
+        name = line.label if len(results) > 1 and line.label != spoken else ""
+        predicted = NOTHING if line.predicted is None else format_time(line.predicted)
+        columns = f"{line.epochs:>6}{predicted:>11}{format_time(line.measured):>11}{line.difference:>12}"
+        yield from _row(name, columns)
+        if line.reason is not None:
+            yield from wrapped(f"not predicted: {line.reason}", " " * 4)
+        spoken = line.label
+    yield from listing("predictions", predictions.notes(results))
+
+
+def _columns(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+
+
+def _marked(results: Sequence[Result], mark: str) -> bool:
+    return any(mark in result.marks for result in results)
+
+
+def _machines(results: Sequence[Result]) -> Iterator[str]:
+    told = [list(machines(result.environment)) for result in results]
+    yield from listing("ran on", sentences.shared(tables.labels(results), told))
+
+
+def _notes(results: Sequence[Result]) -> Iterator[str]:
+    yield from listing("notes", sentences.shared(tables.labels(results), [result.plan.notes for result in results]))
+
+
+def _table(results: Sequence[Result]) -> Iterator[str]:
+    """Readers x nodes; the last column is the elapsed time over that of the first reader at the same node count."""
+    rows = rows_of(results)
+    names = [name for group in groups(results).values() for name in tables.labels(group)]
+    if len({result.workload.name for result in results}) > 1:
+        names = [f"{result.workload.name} {name}" for result, name in zip(results, names, strict=True)]
+    heads = f"{'elapsed':>9}{'epoch':>9}{'delivered':>11}{'stall':>8}{'p99':>9}{'× first':>8}"
+    yield f"  {'reader':<{NAME}}{'nodes':>6}{heads}"
+    for result, name in zip(results, names, strict=True):
+        metrics, row = result.metrics, rows.get(id(result))
+        yield from _row(
+            name,
+            f"{result.plan.nodes:>6}"
+            f"{number(metrics['elapsed_seconds']):>9}{number(metrics['epoch_seconds']):>9}"
+            f"{number(metrics['delivered_bandwidth']):>11}{number(metrics['stall_share']):>8}"
+            f"{number(metrics['step_p99']):>9}{NOTHING if row is None else f'{row.ratio:.2f}':>8}",
+        )
+    yield from wrapped(sentences.certainty(*results), "  ")
+
+
+def _shares(results: Sequence[Result], labels: Sequence[str]) -> Iterator[str]:
+    names = sentences.shares(results)
+    least = {5: 10, 6: 9}.get(len(names), 7)  # more columns make the others narrower
+    short = {"checkpoint": "saved", "validation": "valid."} if len(names) > 6 else {}
+    titles = {name: short.get(title := METRICS[name].title, title) for name in names}
+    widths = {name: max(least, len(title) + 1) for name, title in titles.items()}
+    heads = "".join(f"{titles[name]:>{width}}" for name, width in widths.items())
+    yield f"  {'time goes (mean)':<{NAME}}{heads}"
+    for label, result in zip(labels, results, strict=True):
+        shares = (f"{number(result.metrics[name]):>{width}}" for name, width in widths.items())
+        yield from _row(label, "".join(shares))
+    if harness := sentences.harness(results):
+        yield from _row("", f"  {harness}")
+
+
+def _row(name: str, columns: str) -> Iterator[str]:
+    """A line of a table; a name that is too long for its column stands on a line of its own before it."""
+    if len(name) >= NAME:
+        yield from wrapped(name, "  ")
+        name = ""
+    yield f"  {name:<{NAME}}{columns}"

@@ -1,0 +1,1 @@
+"""Results of `simulate`: their document, text, page and figures."""

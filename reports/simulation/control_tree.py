@@ -1,0 +1,69 @@
+"""Messages of a control plane, counted on its tree: the document of `simulate --control-tree`, and its text."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from dlio_bench.errors import DataError
+from dlio_bench.reports.document.files import write_whole
+from dlio_bench.reports.document.typed import Count, Some, convert, load_json, require_schema, to_json
+from dlio_bench.wrapping import wrapped
+
+NAME = "control-tree.json"
+SCHEMA = "dlio-bench/control-tree/1"
+FIX = "Count again with dlio-bench simulate --control-tree"
+SOURCE = "Kurth et al., SC'18, and the Horovod of its authors (HOROVOD_CONTROL_RADIX)"
+
+
+class Tree(Struct, frozen=True, kw_only=True):
+    """Messages of one tensor. root_in, root_out: of rank 0; most_in, most_out: of the rank that has most; messages: of
+    all ranks; depth: messages in a row from the farthest rank to rank 0. radix 0: all ranks talk to rank 0.
+    """
+
+    radix: Count
+    root_in: Count
+    root_out: Count
+    most_in: Count
+    most_out: Count
+    messages: Count
+    depth: Count
+
+
+class ControlTree(Struct, frozen=True, kw_only=True):
+    """Trees over so many ranks."""
+
+    schema: Literal["dlio-bench/control-tree/1"] = "dlio-bench/control-tree/1"
+    ranks: Some
+    trees: Annotated[list[Tree], Meta(min_length=1)]
+    source: str = SOURCE
+
+
+def save(document: ControlTree, path: Path) -> None:
+    """Write the document as JSON, whole or not at all. EnvironmentFailure."""
+    write_whole(path, (json.dumps(to_json(document), indent=1) + "\n").encode())
+
+
+def load(path: Path) -> ControlTree:
+    """The document in a file. UsageError where there is none, EnvironmentFailure, DataError for a damaged one."""
+    document = load_json(path, FIX)
+    require_schema(document, [SCHEMA], str(path), FIX)
+    try:
+        return convert(document, ControlTree)
+    except ValueError as error:
+        raise DataError(f"'{path}' does not follow {SCHEMA}: {error}. {FIX}.") from error
+
+
+def render(document: ControlTree) -> str:
+    """The document as text, at most 80 columns."""
+    lines = wrapped(
+        f"Control messages until {document.ranks} ranks agree on one tensor, counted on the tree ({document.source}). "
+        "No time is modelled.",
+        hang=2,
+    )
+    lines += ["", f"{'radix':<8}{'rank 0 in':>12}{'rank 0 out':>12}{'most in':>10}{'most out':>10}{'depth':>8}"]
+    for tree in document.trees:
+        load = f"{tree.root_in:>12}{tree.root_out:>12}{tree.most_in:>10}{tree.most_out:>10}"
+        lines.append(f"{tree.radix or 'flat':<8}{load}{tree.depth:>8}")
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""What `reproduce` says of published studies: verdicts, text and page."""

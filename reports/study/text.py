@@ -1,0 +1,112 @@
+"""Studies as text: their list, the plan of their commands, and the verdicts with figures beside published ones."""
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dlio_bench.reports.study.types import FAILED, OUTCOMES, UNTESTABLE, Answer, Compared, Document, Study
+from dlio_bench.reports.study.verdicts import DIRECTION, in_order, said, status_of
+from dlio_bench.reports.view.formatting import NOTHING, plural
+from dlio_bench.wrapping import printable, wrapped
+
+
+def listing(studies: Mapping[str, Study]) -> str:
+    """Each study with what it shows, its source, and the time and space it takes at each size."""
+    return "\n".join(map(printable, (line for name, study in studies.items() for line in _listed(name, study)))) + "\n"
+
+
+def _listed(name: str, study: Study) -> Iterator[str]:
+    yield name
+    yield from wrapped(study.shows, "  shows     ")
+    yield from wrapped(study.source, "  source    ")
+    sizes = [f"{size}: about {entry.time} on two cores, {entry.space}" for size, entry in study.size.items()]
+    yield from wrapped("; ".join(sizes) or f"{UNTESTABLE}: {study.untestable}", "  takes     ")
+    if study.needs:
+        yield from wrapped(", ".join(study.needs), "  needs     ")
+
+
+def plan(document: Mapping[str, Any]) -> str:
+    """The commands of every study, and why a study has none."""
+    lines: list[str] = []
+    for name, entry in document["studies"].items():
+        takes = "" if entry["lacking"] else f": about {entry['time']} on two cores, {entry['space']}"
+        lines.append(f"{name}{takes}")
+        if entry["lacking"]:
+            lines += wrapped(f"{UNTESTABLE}: {entry['lacking']}", "  ")
+        lines += [f"  {shlex.join(words)}" for words in entry["commands"]]
+    return "\n".join(map(printable, lines)) + "\n"
+
+
+def summary(document: Document) -> str:
+    """'reproduced: 3; effect seen, size differs: 1; ...' in the order of the outcomes."""
+    outcomes = [answer.outcome for answer in document.studies]
+    return "; ".join(f"{outcome}: {outcomes.count(outcome)}" for outcome in OUTCOMES if outcome in outcomes)
+
+
+def ours(claim: Compared) -> str:
+    """Our figure with its interval."""
+    if claim.value is None or claim.low is None or claim.high is None:
+        return NOTHING
+    return said(claim.value, claim.low, claim.high)
+
+
+def published(claim: Compared) -> str:
+    """The published figures, each with where it was measured."""
+    kind = {"value": "", DIRECTION: "over another span "}.get(claim.published_as, f"{claim.published_as} ")
+    kind += "" if claim.grown is None else f"{claim.grown:.3g}, of "
+    return kind + ", ".join(f"{entry.value:g}{f' ({entry.at})' if entry.at else ''}" for entry in claim.published)
+
+
+def render(document: Document) -> str:
+    """The text, no line longer than 80 columns."""
+    return "\n".join(map(printable, _lines(document))) + "\n"
+
+
+def _lines(document: Document) -> Iterator[str]:
+    of = f"results in {document.against}" if document.against else f"size {document.size}"
+    count = len(document.studies)
+    yield from wrapped(f"{count} {'study' if count == 1 else 'studies'}, {of}. {summary(document)}", "reproduce: ", 2)
+    tried, others = in_order(document.studies)
+    for answer in tried:
+        yield ""
+        yield from wrapped(f"{headline(answer)}  {answer.study}: {answer.title}", "", 2)
+        yield from _answered(answer)
+    if others:
+        yield ""
+        yield UNTESTABLE.upper()
+    for answer in others:
+        yield from wrapped(answer.why, f"  {answer.study}: ", 4)
+    if document.skipped:
+        yield ""
+        yield from wrapped(skipped(document), "  skipped  ", 4)
+    for entry in document.skipped:
+        yield from wrapped(entry.why, f"    {entry.file}: ", 6)
+    yield ""
+    yield f"  status   {status_of(document)}"
+
+
+def headline(answer: Answer) -> str:
+    """The verdict as a heading: 'REPRODUCED IN PART (1 of 4 claims tested)'."""
+    return answer.outcome.upper() + answer.verdict[len(answer.outcome) :]
+
+
+def skipped(document: Document) -> str:
+    """How many files were not compared: '3 files not compared, 1 of them damaged'."""
+    damaged = sum(entry.damaged for entry in document.skipped)
+    return f"{plural(len(document.skipped), 'file')} not compared, {damaged} of them damaged"
+
+
+def _answered(answer: Answer) -> Iterator[str]:
+    if answer.failure:
+        yield from wrapped(answer.failure, "  failed   ")
+    if answer.outcome == FAILED:
+        return
+    for claim in answer.claims:
+        yield from wrapped(claim.name, f"  {claim.verdict}: ", 4)
+        if claim.verdict == UNTESTABLE:
+            yield from wrapped(claim.why, "    why        ")
+        else:
+            yield from wrapped(f"{ours(claim)}  [{claim.what}]", "    ours       ")
+        yield from wrapped(published(claim), "    published  ")
+    if answer.differs:
+        yield from wrapped(answer.differs, "  differs  ")

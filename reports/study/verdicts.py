@@ -1,0 +1,348 @@
+"""Whether a published effect is in our results: figures of a study's claims, and the verdicts. Pure functions.
+
+A claim compares one figure, `metric` of an arm, or its ratio to that of another arm. Ours is the median over the
+trials, with the interval of `reports.numbers.intervals`, and with the range of the trials where these are fewer than
+five. The effect is there if the whole interval lies where the claim's `effect` says, and not if none of it does. The
+size is that of the publication if the interval lies between the least and the greatest of the published figures, each
+widened by `within`. An interval that lies on both sides of an end leaves the claim undecided, and so does one trial.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from dlio_bench.reports.judging import judge
+from dlio_bench.reports.numbers import intervals
+from dlio_bench.reports.numbers.meetings import Floats
+from dlio_bench.reports.study.rows import Row, is_exact, matching
+from dlio_bench.reports.study.types import (
+    FAILED,
+    IN_PART,
+    NOT_SEEN,
+    REPRODUCED,
+    SEEN,
+    UNDECIDED,
+    UNTESTABLE,
+    Answer,
+    Claim,
+    Compared,
+    Document,
+    Outcome,
+    Point,
+    Study,
+    Value,
+    Verdict,
+)
+from dlio_bench.reports.view.formatting import plural
+
+GRAVEST = (NOT_SEEN, UNDECIDED, SEEN, REPRODUCED)
+GROWTHS = ("growth", "least growth")
+DIRECTION = "direction"
+Ends = tuple[float, float, float]  # a figure, and the ends of its interval
+
+
+class NoEvidenceError(Exception):
+    """Why a claim has no figure here."""
+
+
+def evaluate(
+    name: str,
+    study: Study,
+    arms: Mapping[str, Sequence[Row]],
+    lacking: str = "",
+    *,
+    failure: str = "",
+    status: int = judge.PASS,
+) -> Answer:
+    """The answer of a study whose arms have these rows.
+
+    lacking: why nothing was started. failure: why what was started left no results, or not all. status: the gravest of
+    its commands.
+    """
+    used = [row for rows in arms.values() for row in rows]
+    reason = study.untestable or ("" if used else failure or lacking)
+    claims = [compared(claim, arms, reason) for claim in study.claim]
+    tested = [claim for claim in claims if claim.verdict != UNTESTABLE]
+    gravest: Verdict = UNTESTABLE
+    if tested:
+        gravest = min((claim.verdict for claim in tested), key=GRAVEST.index)
+    deciding = [claim for claim in claims if claim.verdict == gravest]
+    why = (
+        reason
+        or " ".join(dict.fromkeys(f"{claim.name}: {claim.why}" for claim in deciding))
+        or "The file has no claim."
+    )
+    why += f" {failure}" if used and failure else ""
+    outcome: Outcome = FAILED if failure and not tested else gravest
+    partly = 0 < len(tested) < len(claims)
+    if partly and outcome == REPRODUCED:
+        outcome = IN_PART
+    return Answer(
+        study=name,
+        title=study.title,
+        shows=study.shows,
+        source=study.source,
+        differs=study.differs,
+        outcome=outcome,
+        verdict=f"{outcome} ({len(tested)} of {plural(len(claims), 'claim')} tested)" if partly else outcome,
+        why=why,
+        failure=failure,
+        claims=claims,
+        marks=list(dict.fromkeys(mark for row in used for mark in row.marks)),
+        files=list(dict.fromkeys(row.file for row in used if row.file)),
+        status=status,
+    )
+
+
+def compared(claim: Claim, arms: Mapping[str, Sequence[Row]], lacking: str = "") -> Compared:
+    """A claim with our figure and its verdict. lacking: why there is none."""
+    band = band_of(claim)
+    told = Compared(
+        name=claim.name,
+        what=what(claim),
+        published=list(claim.published),
+        published_as=claim.published_as,
+        source=claim.source,
+        grown=reference(claim)[0] if claim.take in GROWTHS else None,
+        band=None if claim.published_as == DIRECTION else (_end(band[0]), _end(band[1])),
+        verdict=UNTESTABLE,
+        why=lacking,
+    )
+    if lacking:
+        return told
+    try:
+        points = figures(claim, arms)
+        value, low, high = taken(claim, points)
+    except NoEvidenceError as error:
+        return _with(told, why=str(error))
+    verdict, why = _decided(claim, band, (value, low, high), single=_is_single(claim, arms))
+    return _with(told, points=points, value=value, low=low, high=high, verdict=verdict, why=why)
+
+
+def _decided(claim: Claim, band: tuple[float, float], ours: Ends, *, single: bool) -> tuple[Verdict, str]:
+    """The verdict of our figure, and why. single: whether it is of one trial."""
+    value, low, high = ours
+    told = f"Ours is {said(*ours)}"
+    if single:
+        return UNDECIDED, f"{told}, of one trial, which decides nothing (--trials)."
+    above = -math.inf if claim.effect.above is None else claim.effect.above
+    below = math.inf if claim.effect.below is None else claim.effect.below
+    if not (above < low and high < below):
+        ends = " and ".join(
+            text
+            for end, text in ((claim.effect.above, f"above {above:g}"), (claim.effect.below, f"below {below:g}"))
+            if end is not None
+        )
+        return (NOT_SEEN if high <= above or low >= below else UNDECIDED), f"{told}, and the effect is {ends}."
+    if claim.published_as == DIRECTION:
+        return SEEN, f"{told}. The published figures are of another span, so that the direction alone is compared."
+    if band[0] <= low and high <= band[1]:
+        return REPRODUCED, f"{told}, published {stated(claim)}."
+    if low <= band[1] and high >= band[0]:
+        return UNDECIDED, f"{told}: the effect, but both in and out of what was published, {_allowed(claim)}."
+    return SEEN, f"{told}, {'below' if value < band[0] else 'above'} what was published: {_allowed(claim)}."
+
+
+def _is_single(claim: Claim, arms: Mapping[str, Sequence[Row]]) -> bool:
+    """Whether a time of a single trial is among what is compared."""
+    names = [name for name in (claim.metric, claim.per) if name is not None]
+    rows = [row for arm in (claim.arm, claim.over) for row in arms.get(arm or "", ()) if row.chance]
+    return not all(map(is_exact, names)) and any(len(row.figures.get(claim.metric, ())) == 1 for row in rows)
+
+
+def _allowed(claim: Claim) -> str:
+    """The published figures, and how far ours may be from them; a bound is not widened."""
+    return stated(claim) + (f", give or take {100 * claim.within:g} %" if claim.published_as == "value" else "")
+
+
+def _end(value: float) -> float | None:
+    return None if math.isinf(value) else value
+
+
+def _with(claim: Compared, **changed: object) -> Compared:
+    values = {name: getattr(claim, name) for name in Compared.__struct_fields__}
+    return Compared(**(values | changed))
+
+
+def band_of(claim: Claim) -> tuple[float, float]:
+    """The published figures, widened by `within`; of a bound, all beyond it. Ours counts as reproduced there, unless
+    the direction alone is compared.
+    """
+    low, high = reference(claim)
+    values = (low, high)
+    low, high = low - claim.within * abs(low), high + claim.within * abs(high)
+    if claim.published_as == "at most":
+        return -math.inf, max(values)
+    return (min(values), math.inf) if claim.published_as == "at least" else (low, high)
+
+
+def reference(claim: Claim) -> tuple[float, float]:
+    """The least and the greatest of the published figures, taken as ours are: of several a growth is one figure."""
+    values = [entry.value for entry in claim.published]
+    if claim.take in GROWTHS and len(values) > 1:
+        steps = [after / before for before, after in pairwise(values)]
+        values = [values[-1] / values[0]] if claim.take == "growth" else [min(steps)]
+    return min(values), max(values)
+
+
+def figures(claim: Claim, arms: Mapping[str, Sequence[Row]]) -> list[Point]:
+    """Our figure at each value of the attribute `along`, in its order. NoEvidenceError where there is none."""
+    of = _by_place(claim, arms, claim.arm)
+    over = None if claim.over is None else _by_place(claim, arms, claim.over)
+    places = [place for place in of if over is None or place in over]
+    if not places:
+        raise NoEvidenceError(f"The arms '{claim.arm}' and '{claim.over}' have no {claim.along} in common.")
+    points = []
+    for place in sorted(places, key=lambda key: (isinstance(key, str), key)):
+        numerator = _values(claim, claim.arm, of[place])
+        if over is None:
+            value, low, high = _interval(numerator)
+        else:
+            value, low, high = _ratio(claim, numerator, _values(claim, claim.over or "", over[place]))
+        points.append(Point(at=f"{claim.along} {place}" if place != "" else "", value=value, low=low, high=high))
+    return points
+
+
+def taken(claim: Claim, points: Sequence[Point]) -> tuple[float, float, float]:
+    """The figure that is compared, and its ends. NoEvidenceError where a growth has one point, or begins at 0.
+
+    The least of several figures lies between the least of their lower and the least of their upper ends, so that a
+    point whose median is not the least counts, too; the greatest likewise.
+    """
+    if claim.take in GROWTHS:
+        if len(points) < 2:
+            raise NoEvidenceError(f"A growth needs results at two values of {claim.along} at least, and there is one.")
+        pairs = [(points[0], points[-1])] if claim.take == "growth" else list(pairwise(points))
+        if any(before.low <= 0 for before, _ in pairs):
+            raise NoEvidenceError("A growth from 0 has no size.")
+        grown = [
+            (after.value / before.value, after.low / before.high, after.high / before.low) for before, after in pairs
+        ]
+        return _each(min, grown)
+    ends = [(point.value, point.low, point.high) for point in points]
+    return {
+        "last": lambda: ends[-1],
+        "first": lambda: ends[0],
+        "least": lambda: _each(min, ends),
+        "greatest": lambda: _each(max, ends),
+    }[claim.take]()
+
+
+def _each(choose: Callable[[Sequence[float]], float], ends: Sequence[Ends]) -> Ends:
+    values, lows, highs = zip(*ends, strict=True)
+    return choose(values), choose(lows), choose(highs)
+
+
+def _by_place(claim: Claim, arms: Mapping[str, Sequence[Row]], arm: str) -> dict[object, Row]:
+    rows = arms.get(arm, [])
+    if not rows:
+        raise NoEvidenceError(f"No result is of the arm '{arm}'.")
+    by_place: dict[object, Row] = {}
+    for row in rows:
+        place = row.attributes.get(claim.along, "")
+        if place in by_place:
+            where = f" at {claim.along} {place}" if place != "" else ""
+            raise NoEvidenceError(
+                f"Two results are of the arm '{arm}'{where}, {by_place[place].file} and {row.file}. Put "
+                f"the one that is meant into a folder STUDY/{arm}."
+            )
+        by_place[place] = row
+    return by_place
+
+
+def _values(claim: Claim, arm: str, row: Row) -> Floats:
+    """metric [/ per] of a row, [trials]."""
+    if row.wrong is not None:
+        raise NoEvidenceError(f"The arm '{arm}' is no evidence: {row.wrong}.")
+    columns = []
+    for name in (claim.metric, claim.per):
+        if name is None:
+            continue
+        if not row.sized and not is_exact(name):
+            raise NoEvidenceError(f"Samples were shrunk (--tiny), and {name} of such a run says nothing.")
+        if name not in row.figures:
+            raise NoEvidenceError(f"A result of the arm '{arm}' has no {name}.")
+        columns.append(row.figures[name])
+    if len(columns) == 1:
+        return columns[0]
+    if (columns[1] == 0).any():
+        raise NoEvidenceError(f"{claim.per} of the arm '{arm}' is 0.")
+    return np.asarray(columns[0] / columns[1], dtype=np.float64)
+
+
+def _interval(values: Floats) -> tuple[float, float, float]:
+    low, high = intervals.interval(values) or (values.min(), values.max())
+    return float(np.median(values)), float(low), float(high)
+
+
+def _ratio(claim: Claim, of: Floats, over: Floats) -> tuple[float, float, float]:
+    if (over <= 0).any():
+        raise NoEvidenceError(f"{claim.metric} of the arm '{claim.over}' is 0.")
+    value = float(np.median(of) / np.median(over))
+    ends = intervals.ratio_interval(over, of, paired=False)
+    low, high = ends or (float(of.min() / over.max()), float(of.max() / over.min()))
+    return value, low, high
+
+
+def what(claim: Claim) -> str:
+    """The figure in words: 'read_seconds / elapsed_seconds of global over that of local, growth along nodes'."""
+    metric = claim.metric if claim.per is None else f"{claim.metric} / {claim.per}"
+    over = "" if claim.over is None else f" over that of {claim.over}"
+    taken_as = "" if claim.take == "last" else f", {claim.take} along {claim.along}"
+    return f"{metric} of {claim.arm}{over}{taken_as}"
+
+
+def stated(claim: Claim) -> str:
+    """The published figures in words: '2.44 to 2.97', 'at most 1.05'."""
+    values = [entry.value for entry in claim.published]
+    if claim.take in GROWTHS and len(values) > 1:
+        return f"{reference(claim)[0]:.3g} (of {values[0]:g} to {values[-1]:g})"
+    text = f"{min(values):g}" if len(set(values)) == 1 else f"{min(values):g} to {max(values):g}"
+    return text if claim.published_as == "value" else f"{claim.published_as} {text}"
+
+
+def said(value: float, low: float, high: float) -> str:
+    """'2.31 (2.2 to 2.4)', '31612'."""
+    if low == high:
+        return number(value, 4)
+    return f"{number(value, 3)} ({number(low, 3)} to {number(high, 3)})"
+
+
+def number(value: float, digits: int) -> str:
+    """So many digits, and all of those before the point: '2.31', '31612'."""
+    return f"{value:.0f}" if 10**digits - 0.5 <= abs(value) < 10**9 else f"{value:.{digits}g}"
+
+
+def status_of(document: Document) -> int:
+    """The exit status, the gravest (4 > 3 > 5 > 1 > 6 > 0) of all: those of commands, 1 for an effect that is not
+    seen, 6 for one that is undecided, 5 for a damaged file.
+    """
+    statuses = [answer.status for answer in document.studies]
+    told: dict[Outcome, int] = {NOT_SEEN: judge.LIMIT_MISSED, UNDECIDED: judge.UNDECIDED}
+    statuses += [told.get(answer.outcome, judge.PASS) for answer in document.studies]
+    statuses += [judge.CONTENT_FAILED for skipped in document.skipped if skipped.damaged]
+    return judge.gravest([judge.PASS, *statuses])
+
+
+def in_order(answers: Sequence[Answer]) -> tuple[list[Answer], list[Answer]]:
+    """The answers of studies that were tried, and those of the others."""
+    return (
+        [answer for answer in answers if answer.outcome != UNTESTABLE],
+        [answer for answer in answers if answer.outcome == UNTESTABLE],
+    )
+
+
+def arms_of(study: Study, rows: Mapping[str, Sequence[Row]]) -> dict[str, list[Row]]:
+    """The rows of each arm. rows: of each run, by its name."""
+    arms: dict[str, list[Row]] = {}
+    for name, wanted in study.arm.items():
+        asked = {key: value for key, value in wanted.items() if key != "run"}
+        arms[name] = matching(rows.get(run_of(study, wanted), []), asked)
+    return arms
+
+
+def run_of(study: Study, wanted: Mapping[str, Value]) -> str:
+    """The name of the run whose results an arm is among: the first one if the arm names none."""
+    return str(wanted.get("run", study.run[0].name if study.run else ""))

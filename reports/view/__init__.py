@@ -1,0 +1,1 @@
+"""What all outputs share: how numbers read, lines, figures, pages."""
