@@ -152,8 +152,8 @@ class _Work:
         self._spent, self._before = Spent(), Spent()  # since the last step, and until then
         self._read = 0  # chunks that it was spent on
         self._at_once = 1  # chunks that are taken together
-        chunk_bytes = sum(batch.bytes for batch in plan) / max(len(self._steps), 1)
-        self._of_large = max(1, int(CHUNK_BYTES / max(chunk_bytes, 1)))  # chunks that have the bytes of a large one
+        self._chunk_bytes = sum(batch.bytes for batch in plan) / max(len(self._steps), 1)
+        self._of_large = max(1, int(CHUNK_BYTES / max(self._chunk_bytes, 1)))  # chunks with the bytes of a large one
         self._readers = Readers(self.most, trainer=False)
         self._looked_at = True  # whether the trainer's reads of this step are timed
         self._stopped = False
@@ -200,9 +200,14 @@ class _Work:
         self._at_once, self._read = 1, 0
         if self._before.from_memory:
             self._at_once = max(self._of_large, int(TAKEN_SECONDS / each))
-        most, waiting = self.most, min(self.most, self._window.threads)
         self._readers = readers(
-            self._before, a_step, self._step_seconds, most=most, waiting=waiting, spare_cores=self._spare_cores
+            self._before,
+            a_step,
+            self._step_seconds,
+            most=self.most,
+            waiting=min(self.most, self._window.threads),
+            spare_cores=self._spare_cores,
+            chunk_bytes=self._chunk_bytes,
         )
 
     def _await(self, step: int, tally: Tally) -> int | None:

@@ -26,6 +26,8 @@ def test_bytes_from_memory_are_read_by_cores_that_no_trainer_has(spare: int, hid
     assert alone == Readers(hidden, trainer=True)
     behind = readers(Spent(1.0, 0.9), 0.01, 0.02, most=8, waiting=4, spare_cores=spare)
     assert behind == Readers(hidden + 1, trainer=False)
+    small = readers(Spent(1.0, 0.9), 0.01, 0.0, most=8, waiting=4, spare_cores=spare, chunk_bytes=7_000)
+    assert small == Readers(0, trainer=True)  # threads would only take turns in the interpreter
 
 
 @pytest.mark.parametrize(
