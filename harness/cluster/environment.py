@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench.harness.cluster.code import installed
-from dlio_bench.harness.cluster.mpi_library import ask, loaded_library
-from dlio_bench.harness.cluster.session_folder import SESSION_FOLDER
+from dlio_bench.harness.cluster.mpi_library import SESSION_FOLDER, ask, loaded_library
 from dlio_bench.harness.machine.cgroup import cpu_quota
 from dlio_bench.harness.machine.hardware import drives, network_links
 from dlio_bench.harness.machine.memory import memory

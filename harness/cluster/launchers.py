@@ -7,7 +7,7 @@ No launcher binds ranks to cores of its own accord: a rank is a trainer and its 
 core (Open MPI's and Slurm's default) would read with that core alone. A binding that the site or the user has chosen,
 by a variable or in --launcher-args, stays.
 
-Launchers lead each line that a rank prints by its number, where they can: see rank_log.
+Launchers lead each line that a rank prints by its number, where they can: see RankLog in outcome.
 """
 
 import shlex
@@ -231,7 +231,7 @@ def _none(job: Job, site: Site) -> tuple[str, ...]:
         )
     if site.arguments:
         raise UsageError("--launcher-args: --launcher none starts nothing. Give them to what starts the ranks.")
-    return (sys.executable, "-P", "-m", "dlio_bench.harness.cluster.relay", *job.command[-2:])
+    return (sys.executable, "-P", "-m", "dlio_bench.harness.cluster.joined", *job.command[-2:])
 
 
 LAUNCHERS: dict[str, Launcher] = {

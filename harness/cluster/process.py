@@ -24,9 +24,8 @@ from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.forked import die_with_parent
 from dlio_bench.harness.cluster import stacks, watch
 from dlio_bench.harness.cluster.life import PULSE, forget_limit, write_limit
-from dlio_bench.harness.cluster.outcome import RETRIES, Outcome, why_failed, why_stalled
-from dlio_bench.harness.cluster.rank_log import RankLog
-from dlio_bench.harness.cluster.session_folder import in_session_folder
+from dlio_bench.harness.cluster.mpi_library import in_session_folder
+from dlio_bench.harness.cluster.outcome import RETRIES, Outcome, RankLog, why_failed, why_stalled
 
 EVENT = "@dlio-bench "  # begins each line that a rank writes for the launching command
 STALLED = "stalled"  # the event of a rank that has waited too long for others

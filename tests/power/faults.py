@@ -452,7 +452,7 @@ FAULTS = [
          "fields are cut at the wrong places", LOADER),
     ),
     *_faults(
-        "harness/cluster/borrowed.py",
+        "harness/library/ranks.py",
         ("world = lent.Dup()", "world = lent.Split(lent.Get_rank())", "ranks do not share the samples",
          "mpi/test_library.py"),
     ),

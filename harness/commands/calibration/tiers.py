@@ -12,7 +12,7 @@ import numpy as np
 from dlio_bench.atomic_files import write_at
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.free_space import free_bytes
-from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.commands.calibration.probes import Place, rate
 from dlio_bench.harness.machine.memory import available_bytes
 from dlio_bench.harness.machine.temp_folders import temp_folder
