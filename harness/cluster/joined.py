@@ -1,9 +1,9 @@
 """Ranks that somebody else has started (`--launcher none`): they meet through MPI, and run the jobs of one command.
 
 Every process of `mpirun -n 8 dlio-bench run ... --launcher none` calls `take_part`. Rank 0 starts the command as a
-child, which does what it does under any launcher. Where it would start ranks it starts this module (`main`), which asks rank 0 for
-them through a socket; rank 0 passes the job on to all, and all run it, their output tied to that process. When the command
-ends, all ranks end with its exit status.
+child, which does what it does under any launcher. Where it would start ranks it starts this module (`main`), which asks
+rank 0 for them through a socket; rank 0 passes the job on to all, and all run it, their output tied to that process.
+When the command ends, all ranks end with its exit status.
 """
 
 import json
@@ -26,12 +26,12 @@ from typing import Any
 from msgspec import Struct
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
-from dlio_bench.forked import die_with_parent
 from dlio_bench.harness.cluster import interfaces, links, mpi
 from dlio_bench.harness.cluster.life import after_the_first, beside, hush, life, numbered
 from dlio_bench.harness.cluster.mpi_library import why_unconnected
 from dlio_bench.harness.cluster.process import EVENT, python_command
 from dlio_bench.harness.cluster.variables import STARTED
+from dlio_bench.processes import die_with_parent
 
 DOOR = "door"  # the socket at which rank 0 takes requests
 HELLO, LEFT = "@dlio-bench-rank ", "@dlio-bench-left "  # first and last line of a rank: its number, its exit status

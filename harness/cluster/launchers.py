@@ -16,10 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.errors import EnvironmentFailure, UsageError, unknown
 from dlio_bench.harness.cluster.launch_site import Site
 from dlio_bench.harness.cluster.variables import HOSTFILE, LAUNCHER_ARGS
-from dlio_bench.refusals import unknown
 
 
 class Job(Struct, frozen=True):

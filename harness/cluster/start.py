@@ -21,7 +21,7 @@ from dlio_bench.harness.cluster.launchers import Job
 from dlio_bench.harness.cluster.mpi_library import Flavor, ask, pairing_env
 from dlio_bench.harness.cluster.process import python_command
 from dlio_bench.harness.cluster.variables import HOSTFILE, INTERFACE, MPI_PLUGINS
-from dlio_bench.interruptible import interruptible
+from dlio_bench.signals import interruptible
 
 
 def single_host_env(flavor: Flavor | None, env: Mapping[str, str]) -> dict[str, str]:

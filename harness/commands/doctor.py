@@ -17,8 +17,7 @@ from msgspec.structs import replace
 from dlio_bench.errors import BenchError
 from dlio_bench.free_space import SHARED_MEMORY, free_bytes
 from dlio_bench.harness.cluster import allocation, launch_site, launchers, mpi_library
-from dlio_bench.harness.cluster.code import installed
-from dlio_bench.harness.cluster.environment import physical_cores, usable_cores
+from dlio_bench.harness.cluster.environment import installed, physical_cores, usable_cores
 from dlio_bench.harness.cluster.mpi_library import Greeting
 from dlio_bench.harness.cluster.start import launch_env
 from dlio_bench.harness.machine import mounts

@@ -402,7 +402,7 @@ FAULTS = [
          "unit/test_trend.py"),
     ),
     *_faults(
-        "harness/root/refusals.py",
+        "harness/root/errors.py",
         ("difflib.get_close_matches(name.lower(), {word.lower(): word for word in known}, n=1)", "[]",
          "what was probably meant", "unit/test_cli.py"),
     ),

@@ -15,8 +15,7 @@ from dlio_bench.atomic_files import write_whole
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster import allocation
-from dlio_bench.harness.cluster.code import code_digest
-from dlio_bench.harness.cluster.environment import host_name, timestamp
+from dlio_bench.harness.cluster.environment import code_digest, host_name, timestamp
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.cluster.system import STAGING
 from dlio_bench.harness.commands.calibration import description

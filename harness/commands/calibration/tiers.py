@@ -16,7 +16,7 @@ from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.commands.calibration.probes import Place, rate
 from dlio_bench.harness.machine.memory import available_bytes
 from dlio_bench.harness.machine.temp_folders import temp_folder
-from dlio_bench.interruptible import interruptible
+from dlio_bench.signals import interruptible
 from dlio_bench.units import format_bytes
 
 MOST_BYTES, SHARE_OF_FREE = 256_000_000, 0.25

@@ -18,8 +18,7 @@ from dlio_bench.errors import DataError, UsageError
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.allocation import Allocation
-from dlio_bench.harness.cluster.code import code_digest
-from dlio_bench.harness.cluster.environment import timestamp
+from dlio_bench.harness.cluster.environment import code_digest, timestamp
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.commands.storage_bench import in_objects, sizing
 from dlio_bench.harness.commands.storage_bench.attestation import attestation
