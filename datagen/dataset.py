@@ -1,33 +1,70 @@
 """A dataset on disk: its manifest, and where each sample lies."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
 from dlio_bench import documents
-from dlio_bench.datagen import extents, objects
-from dlio_bench.datagen.access import KERNEL, Access
+from dlio_bench.batches import Bytes
+from dlio_bench.datagen import objects
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.layout import TRAIN, Checksums, Extents, Written
 from dlio_bench.datagen.manifest import (
+    AFFINE,
     ANEW,
     CHECKSUMS,
     EXTENTS,
     NAME,
     PROGRESS,
     STORE,
+    TABLE,
     FileEntry,
     Manifest,
     field_bytes,
     file_sha256,
     from_json,
+    locate_samples,
     sha256,
 )
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError, remedy
+
+
+class Access(Protocol):
+    """Calls that take the place of open(2), preadv(2) and close(2), with their results and errors.
+
+    emulated: whether they take the time of another file system.
+    """
+
+    @property
+    def emulated(self) -> bool:
+        """Whether a slower file system is imitated."""
+
+    def open(self, path: str | Path, flags: int, /) -> int:
+        """A descriptor, which is closed with `close` alone."""
+
+    def read(self, handle: int, into: Sequence[memoryview | Bytes], offset: int, /) -> int:
+        """Fill buffers with the bytes from `offset` on; how many there were."""
+
+    def close(self, handle: int, /) -> None:
+        """Give the descriptor back."""
+
+
+class Kernel:
+    """The kernel's calls themselves, so that a read costs no call of Python's more."""
+
+    emulated = False
+    open = property(lambda _: os.open)
+    read = property(lambda _: os.preadv)
+    close = property(lambda _: os.close)
+
+
+KERNEL: Access = Kernel()
+
 
 Integers = npt.NDArray[np.int64]
 
@@ -123,7 +160,7 @@ class Dataset(Struct, frozen=True, eq=False):
         ids = self._checked(ids)
         files = np.searchsorted(self._firsts, ids, side="right") - 1
         rows = ids - self._firsts[files]
-        return files, *extents.locate(self.manifest.encoding, self._extents, ids, rows, self.field_index(fields))
+        return files, *locate_samples(self.manifest.encoding, self._extents, ids, rows, self.field_index(fields))
 
     def checksums(self, ids: Integers, fields: Sequence[str]) -> Checksums:
         """CRC32C of the delivered bytes, uint32 [n, fields]. IndexError for an id outside [0, samples)."""
@@ -177,7 +214,7 @@ def open_dataset(folder: Path) -> Dataset:
     fields = len(manifest.fields)
     table = _array(folder / EXTENTS, manifest.extents_sha256, np.int64)
     checksums = _array(folder / CHECKSUMS, manifest.checksums_sha256, np.uint32)
-    shapes = {extents.AFFINE: (fields, 3), extents.TABLE: (manifest.samples, fields, 3)}
+    shapes = {AFFINE: (fields, 3), TABLE: (manifest.samples, fields, 3)}
     if table.shape != shapes.get(manifest.encoding) or checksums.shape != (manifest.samples, fields):
         raise DataError(f"{path} does not fit its {EXTENTS} and {CHECKSUMS}. {ANEW}")
     if manifest.container not in CONTAINERS:
@@ -234,7 +271,7 @@ def _misplaced(manifest: Manifest, table: Extents) -> str | None:
     container = CONTAINERS[manifest.container]
     plain = container.library is None
     for column, field in enumerate(manifest.fields):
-        if manifest.encoding == extents.AFFINE:
+        if manifest.encoding == AFFINE:
             offset, step, length = (float(value) for value in table[column])
             least, ends, lengths = min(offset, step), offset + (counts - 1) * step + length, table[column, 2:]
             limits = stored

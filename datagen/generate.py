@@ -9,14 +9,12 @@ from pathlib import Path
 from msgspec import Struct
 
 from dlio_bench.atomic_files import part_of, publish
-from dlio_bench.datagen.claim import Progress, Waiting, claimed, discard, keep_intact, title_of
-from dlio_bench.datagen.completion import complete, manifest_of
+from dlio_bench.datagen.claim import Progress, Waiting, claim_folder, discard, keep_intact, title_of
 from dlio_bench.datagen.dataset import Dataset, missing_or_resized, open_dataset
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.layout import Counts, FileSpec, Layout, Written, per_split
-from dlio_bench.datagen.manifest import NAME, PROGRESS, FileEntry, spec_digest
+from dlio_bench.datagen.manifest import NAME, PROGRESS, FileEntry, complete, manifest_of, spec_digest
 from dlio_bench.datagen.random_bytes import SEED_LIMIT
-from dlio_bench.datagen.raw_rate import raw_room
 from dlio_bench.datagen.verify import content_damage
 from dlio_bench.datagen.workers import ALONE, usual_workers
 from dlio_bench.datagen.writers import (
@@ -26,6 +24,7 @@ from dlio_bench.datagen.writers import (
     by_processes,
     by_this_process,
     failure,
+    raw_room,
 )
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.units import format_bytes
@@ -101,7 +100,7 @@ def make(
         return Made(whole, 0, None)
     try:
         title = title_of(layout.workload, layout.variant, layout.fill, layout.tiny, len(specs), seed)
-        with claimed(folder, spec, title, damaged=replace_damaged, waiting=waiting) as record:
+        with claim_folder(folder, spec, title, damaged=replace_damaged, waiting=waiting) as record:
             if whole := _whole(folder, spec, replace_damaged):  # made by another process in the meantime
                 record.forget()
                 return Made(whole, 0, None)

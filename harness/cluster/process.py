@@ -19,14 +19,13 @@ from typing import IO, Any
 
 from msgspec import Struct, field
 
-from dlio_bench import signals, worker_processes
+from dlio_bench import processes, signals
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.forked import die_with_parent
 from dlio_bench.harness.cluster import stacks, watch
 from dlio_bench.harness.cluster.life import PULSE, forget_limit, write_limit
-from dlio_bench.harness.cluster.outcome import RETRIES, Outcome, why_failed, why_stalled
-from dlio_bench.harness.cluster.rank_log import RankLog
-from dlio_bench.harness.cluster.session_folder import in_session_folder
+from dlio_bench.harness.cluster.mpi_library import in_session_folder
+from dlio_bench.harness.cluster.outcome import RETRIES, Outcome, RankLog, why_failed, why_stalled
+from dlio_bench.processes import die_with_parent
 
 EVENT = "@dlio-bench "  # begins each line that a rank writes for the launching command
 STALLED = "stalled"  # the event of a rank that has waited too long for others
@@ -79,7 +78,7 @@ def launch(
     finally:
         output.close()
     if outcome.stalled:
-        raise why_stalled(outcome, folder if folder_stays else stacks.rescued(folder), output, lost)
+        raise why_stalled(outcome, folder if folder_stays else stacks.copy_stacks(folder), output, lost)
     if outcome.has_failed(output, lost):
         raise why_failed(outcome, argv, env, output, lost)
     if log is None:
@@ -93,10 +92,10 @@ def _once(argv: Sequence[str], env: Mapping[str, str], folder: Path, on_event: O
     heard = Heard(on_event)
     process: subprocess.Popen[bytes] | None = None
     try:
-        with signals.held():
+        with signals.hold():
             process = _start(argv, env)
         signals.check()
-        with stacks.passed_on(process, folder):
+        with stacks.pass_requests_on(process, folder):
             stalled = _listen(process, heard, output, watching)
             status = 0 if stalled else process.wait()
     finally:
@@ -105,7 +104,7 @@ def _once(argv: Sequence[str], env: Mapping[str, str], folder: Path, on_event: O
         forget_limit(folder)
         if watching is not None:
             _await_end(watching.processes())
-        worker_processes.sweep()
+        processes.sweep()
     hosts = watching.hosts() if watching is not None else {}
     return Outcome(status, stalled, heard.reports, heard.began, folder, heard.crashed, hosts)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.cluster.job import MEASURED_FILE, awaited
+from dlio_bench.harness.cluster.job import MEASURED_FILE, read_when_visible
 from dlio_bench.harness.cluster.process import OnEvent, launch
-from dlio_bench.harness.cluster.start import Launch, require_hosts
+from dlio_bench.harness.cluster.start import Launch, require_reachable
 
 
 def launched(
@@ -25,7 +25,7 @@ def launched(
     Hosts that a host file names are asked first whether they can be reached.
     `lost`, `folder_stays` and errors: see `cluster.process.launch`. share: see `brought_back`.
     """
-    require_hosts(start)
+    require_reachable(start.hosts)
     (work / MEASURED_FILE).unlink(missing_ok=True)  # from an earlier job in this folder
     env = {**os.environ, **start.env}
     launch(start.argv, env, work, on_event, lost, folder_stays=folder_stays, one_host=start.one_host)
@@ -39,7 +39,7 @@ def brought_back(path: Path, share: str) -> bytes:
     EnvironmentFailure if the file is not there.
     """
     try:
-        return awaited(path)
+        return read_when_visible(path)
     except EnvironmentFailure:
         raise EnvironmentFailure(
             f"The ranks ended well, but {path.name} did not come back to {path.parent}. The folder must be on a file "

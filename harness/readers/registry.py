@@ -13,9 +13,8 @@ from dlio_bench.batches import Ids
 from dlio_bench.benchmarks.pipeline import Decode, Pipeline
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.comm import Comm, Solo
 from dlio_bench.harness.cluster.interfaces import LOOPBACK
-from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.plan.policies import (
     AHEAD,
     LOADERS,
@@ -34,8 +33,7 @@ from dlio_bench.harness.readers.on_demand import OnDemand
 from dlio_bench.harness.readers.placed.reader import Placed
 from dlio_bench.harness.readers.placed.rules import filling_threads
 from dlio_bench.harness.readers.placed.tiers import Tiers
-from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import OpenExtents, OpenFetcher, Reader, largest, planned
+from dlio_bench.harness.readers.session import OpenExtents, OpenFetcher, Reader, SampleView, largest, planned
 from dlio_bench.harness.readers.staged import Staged
 from dlio_bench.harness.readers.streamed import Streamed
 from dlio_bench.harness.readers.tfdata import TfData, shuffle_buffer

@@ -17,9 +17,9 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dlio_bench.harness.plan.placement.contents import NodeContents
 from dlio_bench.harness.plan.placement.cooperative import first_holders, held_by_all, node_contents
 from dlio_bench.harness.plan.placement.frequency import clairvoyant_node, counted_once
+from dlio_bench.harness.plan.placement.rule import NodeContents
 from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.simulator import conserved, steps
 from dlio_bench.harness.simulator.cases import Case
@@ -37,7 +37,7 @@ from dlio_bench.harness.simulator.predict import (
     useful,
 )
 from dlio_bench.harness.simulator.traces import Outcome, trace
-from dlio_bench.interruptible import interruptible
+from dlio_bench.signals import interruptible
 
 SAMPLED, FEWEST_SAMPLED = 32, 8  # most and fewest nodes: for jobs of 48 to 200 nodes, 8 are as exact as 32
 SAMPLED_ACCESSES = 12_000_000  # of all sampled nodes: about 5 microseconds and 100 bytes each

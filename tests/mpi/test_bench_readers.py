@@ -16,8 +16,8 @@ import pytest
 from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.errors import DataError, EnvironmentFailure
-from dlio_bench.harness.cluster.code import code_digest
-from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.cluster.comm import Solo
+from dlio_bench.harness.cluster.environment import code_digest
 from dlio_bench.harness.commands.bench_readers import yardsticks
 from dlio_bench.harness.commands.bench_readers.command import facts, ratios
 from dlio_bench.harness.commands.bench_readers.job import H5PYS, PREFETCH, PREFETCH_CRC, TFDATAS, Job, raws
@@ -102,7 +102,7 @@ def test_raw_reads_have_one_slot_a_thread(threads: int, tmp_path: Path, monkeypa
     form = view_of(dataset)
     plan = planned(form, [(0, every_sample_once(dataset.samples, 1, 0, 2))])
     slots, read = [], []
-    monkeypatch.setattr(yardsticks, "touched", lambda size: slots.append(size) or bytearray(size))
+    monkeypatch.setattr(yardsticks, "touched_buffer", lambda size: slots.append(size) or bytearray(size))
     real = os.preadv
     monkeypatch.setattr(os, "preadv", lambda *call: read.append(real(*call)) or read[-1])
     with yardsticks.raw(form, plan, threads) as work:

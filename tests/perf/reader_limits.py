@@ -22,9 +22,10 @@ from msgspec.structs import replace
 from dlio_bench.batches import Batch, Block
 from dlio_bench.benchmarks import registry
 from dlio_bench.datagen.dataset import open_dataset
-from dlio_bench.harness.cluster import launch_env, launch_site, launchers
+from dlio_bench.harness.cluster import launch_site, launchers
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.mpi import connect
+from dlio_bench.harness.cluster.start import launch_env
 from dlio_bench.harness.commands.run.asked.sizing import trial_size
 from dlio_bench.harness.commands.run.measured import loop
 from dlio_bench.harness.commands.run.measured.rank import SWITCH_SECONDS
@@ -34,8 +35,7 @@ from dlio_bench.harness.plan.orders import ORDERS, Shape
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import RankContext, Resources, open_reader
-from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import Planned, Tally, largest, planned, touched
+from dlio_bench.harness.readers.session import Planned, SampleView, Tally, largest, planned, touched_buffer
 from dlio_bench.harness.timeline import StepLog
 from dlio_bench.harness.training.compute import fine_timers
 from dlio_bench.harness.training.trainer import Emulated
@@ -46,7 +46,7 @@ ORDERED = {"shuffled": "global-shuffle", "sequential": "sequential"}
 
 def raw(view: SampleView, plan: Sequence[Planned], slots: int) -> Callable[[], Iterator[Batch]]:
     """The batches of a plan by preadv, files open and calls prepared."""
-    buffers = [touched(largest(plan)) for _ in range(slots)]
+    buffers = [touched_buffer(largest(plan)) for _ in range(slots)]
     handles: dict[int, int] = {}
     calls: list[list[tuple[int, list[memoryview], int]]] = []
     for step, batch in enumerate(plan):
@@ -164,7 +164,7 @@ def main() -> None:
         return
     site = launch_site.detect_site(os.environ)
     job = launchers.Job(asked.ranks, 1, (sys.executable, __file__, "--is-rank", *sys.argv[1:]), virtual=True)
-    env = launch_env.launch_env(job, site, os.environ)
+    env = launch_env(job, site, os.environ)
     argv = launchers.LAUNCHERS["mpirun"](replace(job, env=env), site)
     subprocess.run(argv, env=os.environ | env, check=True)
 

@@ -13,7 +13,7 @@ import pytest
 
 from dlio_bench.errors import DataError
 from dlio_bench.harness.cli import main
-from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.commands.checkpoints import command
 from dlio_bench.harness.commands.checkpoints.job import KEPT, Job
 from dlio_bench.harness.commands.checkpoints.rank import Rank, measure

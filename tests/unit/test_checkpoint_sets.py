@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dlio_bench.errors import DataError
-from dlio_bench.harness.cluster.code import code_digest
-from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.cluster.comm import Solo
+from dlio_bench.harness.cluster.environment import code_digest
 from dlio_bench.harness.commands.checkpoints import sets, transfer
 from dlio_bench.harness.commands.checkpoints.content import CHUNK, Content, chunks, empty, key
 from dlio_bench.harness.commands.checkpoints.job import Job

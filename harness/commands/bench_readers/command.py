@@ -14,7 +14,7 @@ from dlio_bench.datagen.formats.container import DALI, H5PY, TF_DATA, Container
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.datagen.manifest import spec_digest
-from dlio_bench.harness.cluster.code import code_digest
+from dlio_bench.harness.cluster.environment import code_digest
 from dlio_bench.harness.cluster.start import plan
 from dlio_bench.harness.commands.bench_readers import job as names
 from dlio_bench.harness.commands.bench_readers.job import Job

@@ -15,8 +15,7 @@ from dlio_bench.atomic_files import write_whole
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster import allocation
-from dlio_bench.harness.cluster.code import code_digest
-from dlio_bench.harness.cluster.environment import host_name, timestamp
+from dlio_bench.harness.cluster.environment import code_digest, host_name, timestamp
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.cluster.system import STAGING
 from dlio_bench.harness.commands.calibration import description
@@ -30,10 +29,10 @@ from dlio_bench.harness.ground.folders import require_file, work_folder
 from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.memory import memory_bytes
-from dlio_bench.harness.storage.capacity import default_disk, default_ram
 from dlio_bench.harness.storage.pfs import spec
 from dlio_bench.harness.storage.pfs.emulation import available, mounted
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
+from dlio_bench.harness.storage.tier import default_disk, default_ram
 from dlio_bench.units import format_bytes
 
 BYTES = 512_000_000  # of the test files, without --size

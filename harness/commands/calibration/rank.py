@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from dlio_bench.harness.cluster import interfaces
-from dlio_bench.harness.cluster.comm import Comm, together
+from dlio_bench.harness.cluster.comm import Comm, Solo, together
 from dlio_bench.harness.cluster.entry import require_same_code, run_measuring_rank, say
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.cluster.links import Address
 from dlio_bench.harness.cluster.peers import Peers, Serving
-from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.commands.calibration import streaming, tiers
 from dlio_bench.harness.commands.calibration.decoding import decode_rate
 from dlio_bench.harness.commands.calibration.job import Job

@@ -12,11 +12,11 @@ import numpy as np
 from dlio_bench.atomic_files import write_at
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.free_space import free_bytes
-from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.commands.calibration.probes import Place, rate
 from dlio_bench.harness.machine.memory import available_bytes
 from dlio_bench.harness.machine.temp_folders import temp_folder
-from dlio_bench.interruptible import interruptible
+from dlio_bench.signals import interruptible
 from dlio_bench.units import format_bytes
 
 MOST_BYTES, SHARE_OF_FREE = 256_000_000, 0.25

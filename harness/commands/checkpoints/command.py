@@ -22,8 +22,7 @@ from dlio_bench.benchmarks.published_models.models import (
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, JobEnded, UsageError
 from dlio_bench.free_space import block_bytes, free_bytes, free_files
 from dlio_bench.harness.cluster import allocation
-from dlio_bench.harness.cluster.code import code_digest
-from dlio_bench.harness.cluster.environment import timestamp
+from dlio_bench.harness.cluster.environment import code_digest, timestamp
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.commands.checkpoints import sets, space
 from dlio_bench.harness.commands.checkpoints.job import KEPT, Job

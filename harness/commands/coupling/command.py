@@ -17,8 +17,7 @@ from dlio_bench.benchmarks.grayscott.published import PUBLISHED, Settings
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster import watch
-from dlio_bench.harness.cluster.code import code_digest
-from dlio_bench.harness.cluster.environment import describe_host, timestamp, usable_cores
+from dlio_bench.harness.cluster.environment import code_digest, describe_host, timestamp, usable_cores
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.commands.coupling.job import FILES, SST, WAYS, Job
 from dlio_bench.harness.commands.coupling.options import Options

@@ -19,7 +19,7 @@ from dlio_bench.datagen.workers import ALONE, usual_workers, worker_pool
 from dlio_bench.datagen.writers import Work, Writer
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster import allocation
-from dlio_bench.harness.cluster.code import code_digest
+from dlio_bench.harness.cluster.environment import code_digest
 from dlio_bench.harness.commands.generation import uploads
 from dlio_bench.harness.commands.generation.amount import SplitSize, counts
 from dlio_bench.harness.commands.generation.job import Job
@@ -28,7 +28,7 @@ from dlio_bench.harness.commands.generation.ranks import by_ranks, meeting_folde
 from dlio_bench.harness.ground.arguments import allocated_scale
 from dlio_bench.harness.ground.folders import cache_folder
 from dlio_bench.harness.ground.progress import Progress
-from dlio_bench.interruptible import interruptible
+from dlio_bench.signals import interruptible
 from dlio_bench.units import format_bytes, format_percent, format_seconds
 
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from dlio_bench.datagen.raw_rate import Raw
-from dlio_bench.datagen.writers import Timing, Work, raw_share, together, write_file
+from dlio_bench.datagen.writers import Raw, Timing, Work, raw_share, together, write_file
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.entry import require_same, require_same_code, run_measuring_rank
 from dlio_bench.harness.commands.generation.job import Job

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench.datagen.manifest import PROGRESS
-from dlio_bench.datagen.raw_rate import Raw
-from dlio_bench.datagen.writers import Finished, Timing, Work
+from dlio_bench.datagen.writers import Finished, Raw, Timing, Work
+from dlio_bench.errors import require_at_least
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.commands.generation.job import Job
 from dlio_bench.harness.ground.folders import remove_works, work_folder
 from dlio_bench.harness.ground.launching import launched
-from dlio_bench.refusals import require_at_least
 
 _LOOK_SECONDS = 0.5  # between two looks at what the ranks have finished
 _KEPT = "the finished files are kept, and the same command goes on with them"

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.commands.run.asked.job import Job
-from dlio_bench.harness.storage.pfs import pace
+from dlio_bench.harness.storage.pfs import process
 from dlio_bench.harness.storage.pfs.process import emulation_of
 
 
@@ -23,7 +23,7 @@ def placed(template: Job, dataset: Dataset, tiers: tuple[str, ...]) -> Iterator[
         yield job
         return
     if job.store:
-        with pace.links(job.nodes) as (nodes, shared):
+        with process.links(job.nodes) as (nodes, shared):
             yield replace(job, mounts=nodes, board=shared)
         return
     with emulation_of(job.pfs, dataset, job.nodes) as emulation:

@@ -11,7 +11,7 @@ from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import Layout
-from dlio_bench.harness.readers.session import touched
+from dlio_bench.harness.readers.session import touched_buffer
 from dlio_bench.harness.storage.extents import ExtentReader
 
 SAMPLES = 8  # different ones: larger batches have each of them several times, which no layer is quicker for
@@ -46,7 +46,7 @@ def decoded(workload: Workload, dataset: Dataset) -> Bytes:
 
 def batch_of(samples: Bytes, size: int) -> Batch:
     """A batch of `size` of these samples, again from the first where they are fewer, as readers deliver one."""
-    content = touched(size * samples.shape[1]).reshape(size, -1)
+    content = touched_buffer(size * samples.shape[1]).reshape(size, -1)
     for place in range(size):
         content[place] = samples[place % len(samples)]
     return Batch(_ids(size), (Block.even(content),))

@@ -7,11 +7,11 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dlio_bench.benchmarks.layouts import require_layout
 from dlio_bench.datagen import objects
 from dlio_bench.datagen.claim import await_maker
 from dlio_bench.datagen.dataset import Dataset, missing_or_resized, open_dataset
 from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.holding import require_layout
 from dlio_bench.datagen.layout import TRAIN, VALIDATION, Layout
 from dlio_bench.datagen.manifest import spec_digest
 from dlio_bench.errors import DataError, UsageError
@@ -20,8 +20,7 @@ from dlio_bench.harness.commands.run.asked.request import Request
 from dlio_bench.harness.ground.folders import cache_folder
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.storage.direct import alignment_of, require_folder
-from dlio_bench.harness.storage.mirror import mirrored
-from dlio_bench.harness.storage.object_reads import require_ranges
+from dlio_bench.harness.storage.object_store import mirrored, require_ranges
 from dlio_bench.harness.storage.pfs.cache import PAGE
 from dlio_bench.units import format_bytes
 

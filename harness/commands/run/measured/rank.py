@@ -16,12 +16,11 @@ from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.datagen.random_bytes import SEED_LIMIT
 from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import clocks, interfaces
-from dlio_bench.harness.cluster.comm import Comm, together
+from dlio_bench.harness.cluster.comm import Comm, Solo, together
 from dlio_bench.harness.cluster.entry import require_same, require_same_code, run_rank, say
 from dlio_bench.harness.cluster.environment import describe_host, host_name, resident_bytes
 from dlio_bench.harness.cluster.job import MEASURED_FILE
 from dlio_bench.harness.cluster.mpi import mpi_version
-from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.commands.checkpoints.beside import beside
 from dlio_bench.harness.commands.run.asked.choice import executed, validation_order
 from dlio_bench.harness.commands.run.asked.job import Job
@@ -47,7 +46,7 @@ from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy
 from dlio_bench.harness.plan.shape import KEEP, PIPELINE
 from dlio_bench.harness.plan.validation import Passes, epochs_of, share
-from dlio_bench.harness.readers.placed.drawn import drawn
+from dlio_bench.harness.readers.placed.rules import draw_of
 from dlio_bench.harness.readers.registry import opened, view_of
 from dlio_bench.harness.streams.crew import Crew
 from dlio_bench.harness.training.compute import fine_timers
@@ -125,7 +124,7 @@ def _measure(
     views = {name: view_of(row, site.dataset, fields, decode, pipeline) for name, row in job.readers.items()}
     site = replace(site, sharded=reading.sharded(job, views))
     draws = {
-        name: drawn(row.rule, job.tiers.sizes_of(views[name]), job.tiers.capacities, shape, job.epochs)
+        name: draw_of(row.rule, job.tiers.sizes_of(views[name]), job.tiers.capacities, shape, job.epochs)
         for name, row in job.readers.items()
         if row.order == REDRAWN
     }
