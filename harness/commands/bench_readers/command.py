@@ -1,6 +1,7 @@
 """`dlio-bench bench-readers`: datasets made, ranks launched, ratios worked out and shown beside what is expected."""
 
 import json
+from collections.abc import Callable
 from statistics import median
 from typing import Any
 
@@ -14,7 +15,6 @@ from dlio_bench.datagen.formats.container import DALI, H5PY, TF_DATA, Container
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.datagen.manifest import spec_digest
-from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.start import plan
 from dlio_bench.harness.commands.bench_readers import job as names
 from dlio_bench.harness.commands.bench_readers.job import Job
@@ -122,7 +122,6 @@ def _compare(name: str, options: Options, progress: Progress) -> dict[str, Any]:
     job = Job(
         workload=name,
         dataset=str(folder),
-        code_digest=code_digest(),
         contenders=tuple(dict.fromkeys(name for ratio in expected for name in (ratio.ours, *ratio.yardsticks))),
         ranks=options.ranks,
         threads=options.threads or MOST_THREADS,
@@ -132,21 +131,15 @@ def _compare(name: str, options: Options, progress: Progress) -> dict[str, Any]:
         seed=ORDER_SEED,
         io=options.io,
     )
-
-    def heard(event: dict[str, Any]) -> None:
-        doing = f"trial {event['trial'] + 1}/{options.trials}" if event["event"] == "trial" else "verifying content"
-        progress.show(f"{name}  {event['contender']}  {doing}")
-
-    measured = _run(job, heard)
+    measured = _run(job, lambda what: progress.show(f"{name}  {what}"))
     return facts(job, layout.variant, measured, expected, tiny=options.tiny)
 
 
-def _run(job: Job, heard: Any) -> dict[str, Any]:
+def _run(job: Job, show: Callable[[str], None]) -> dict[str, Any]:
     several = job.ranks > 1
     with temp_folder("dlio-bench-readers-") as work:
-        job.save(work)
         start = plan("bench_readers.rank", work, job.ranks, 1, "mpirun" if several else None, virtual=several)
-        return launched(start, work, heard, share="set TMPDIR to one")
+        return launched(start, job, work, show, share="set TMPDIR to one")
 
 
 def facts(job: Job, variant: str, measured: dict[str, Any], expected: list[Ratio], *, tiny: bool) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from dlio_bench.benchmarks import registry
 from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.errors import DataError
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.entry import require_same_code, run_measuring_rank, say
+from dlio_bench.harness.cluster.entry import Caller, run_measuring_rank
 from dlio_bench.harness.commands.bench_readers import yardsticks
 from dlio_bench.harness.commands.bench_readers.job import (
     DALIS,
@@ -78,14 +78,13 @@ class Contender(Struct, frozen=True):
     checked: str
 
 
-def measure(job: Job, comm: Comm, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
     """Run all contenders `trials` times on this rank: {times, missing, checked, resident_share} on rank 0.
 
     Elsewhere {}. Then those that deliver batches do so once more, and every byte is compared. DataError.
     """
     fine_timers()
     sys.setswitchinterval(SWITCH_SECONDS)
-    require_same_code(comm, job.code_digest)
     dataset = open_dataset(Path(job.dataset))
     form = SampleView(dataset, registry.find(job.workload).view)
     plans = {order: _plan(form, job, job.ranks, comm.rank, order) for order in ("sequential", "global-shuffle")}
@@ -107,8 +106,7 @@ def measure(job: Job, comm: Comm, tell: Callable[[dict[str, Any]], None]) -> dic
                 missing[name] = str(reason)
         for trial in range(-1, job.trials):  # the first is a warm-up: imports, first touches, tuning
             for name, contender in contenders.items():
-                if comm.rank == 0:
-                    tell({"event": "trial", "contender": name, "trial": trial})
+                caller.tell(f"{name}  trial {trial + 1}/{job.trials}")
                 comm.barrier()
                 if job.io != DIRECT and cache.residency(share).share < 1:
                     cache.fill(share)
@@ -119,8 +117,7 @@ def measure(job: Job, comm: Comm, tell: Callable[[dict[str, Any]], None]) -> dic
                     times.setdefault(name, []).append(timed)
         for name, contender in contenders.items():
             if contender.content is not None:
-                if comm.rank == 0:
-                    tell({"event": "verify", "contender": name})
+                caller.tell(f"{name}  verifying content")
                 verify(name, contender.content, form)
     gathered = comm.gather(times)
     shares = comm.allgather(residency)
@@ -266,10 +263,5 @@ def _theirs(work: Work, plan: list[Planned], comm: Comm) -> Contender:
     return Contender(run, None, NOTHING)
 
 
-def _start(folder: Path) -> tuple[int, Callable[[Comm], dict[str, Any]]]:
-    job = Job.load(folder)
-    return job.ranks, lambda comm: measure(job, comm, say)
-
-
 if __name__ == "__main__":
-    raise SystemExit(run_measuring_rank(_start))
+    raise SystemExit(run_measuring_rank(Job, measure))

@@ -15,7 +15,6 @@ from dlio_bench.atomic_files import write_whole
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster import allocation
-from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.environment import host_name, timestamp
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.cluster.system import STAGING
@@ -27,7 +26,7 @@ from dlio_bench.harness.commands.storage_bench.folder import claimed, write_file
 from dlio_bench.harness.commands.storage_bench.sizing import Shape
 from dlio_bench.harness.ground.defaults import STAGING_BYTES
 from dlio_bench.harness.ground.folders import require_file, work_folder
-from dlio_bench.harness.ground.launching import launched
+from dlio_bench.harness.ground.launching import JOB, launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.storage.capacity import default_disk, default_ram
@@ -80,7 +79,7 @@ def calibrate(options: Options, out: Path, *, as_json: bool) -> int:
 def measured(options: Options, progress: Progress) -> dict[str, Any]:
     """The [measured] table of this machine. UsageError for what cannot be asked; EnvironmentFailure, OSError."""
     _require(options)
-    _launch(options, Path("JOB"))  # what cannot be launched is refused before anything is made
+    _launch(options, JOB)  # what cannot be launched is refused before anything is made
     seed = int.from_bytes(os.urandom(4), "little")  # new bytes each time: nothing below may know them already
     with claimed(options.pfs) as place:
         shape = _shape(options, place)
@@ -95,7 +94,6 @@ def measured(options: Options, progress: Progress) -> dict[str, Any]:
             local=None if options.local is None else str(options.local.absolute()),
             workload=options.workload,
             seed=seed,
-            code_digest=code_digest(),
             streams=options.streams,
         )
         with _mounted(options, place, job) as mounted:
@@ -105,7 +103,7 @@ def measured(options: Options, progress: Progress) -> dict[str, Any]:
 
 def declared(options: Options) -> str:
     """A [declared] part to begin with: this machine's name and sizes."""
-    nodes = options.nodes if _virtual(options) else 1  # of this machine
+    nodes = options.nodes if allocation.are_virtual(options.nodes) else 1  # of this machine
     sizes = {STAGING: STAGING_BYTES, description.MEMORY: default_ram(memory_bytes() // nodes, nodes)}
     if options.local is not None:
         sizes[description.DISK] = default_disk(options.local, nodes)
@@ -150,12 +148,10 @@ def _shape(options: Options, place: Path) -> Shape:
     return Shape(largest, each // largest, files)
 
 
-def _virtual(options: Options) -> bool:
-    return options.nodes > 1 and allocation.nodes() is None
-
-
 def _launch(options: Options, work: Path) -> Launch:
-    return plan("calibration.rank", work, options.nodes, 1, options.launcher, virtual=_virtual(options))
+    return plan(
+        "calibration.rank", work, options.nodes, 1, options.launcher, virtual=allocation.are_virtual(options.nodes)
+    )
 
 
 @contextmanager
@@ -170,15 +166,8 @@ def _mounted(options: Options, place: Path, job: Job) -> Iterator[Job]:
 
 def _measure(options: Options, job: Job, place: Path, progress: Progress) -> dict[str, Any]:
     """What `rank.measure` finds."""
-
-    def heard(event: dict[str, Any]) -> None:
-        progress.show(f"calibrating  {event['what']}")
-
-    work = work_folder(place)
-    start = _launch(options, work)
-    work.mkdir()
-    job.save(work)
-    return launched(start, work, heard, share="name one with --pfs")
+    work, share = work_folder(place), "name one with --pfs"
+    return launched(_launch(options, work), job, work, lambda what: progress.show(f"calibrating  {what}"), share=share)
 
 
 def _by(options: Options, rates: dict[str, Any], seed: int) -> dict[str, str]:
@@ -187,7 +176,7 @@ def _by(options: Options, rates: dict[str, Any], seed: int) -> dict[str, str]:
         "created": timestamp(),
         "version": __version__,
         "hosts": ", ".join(rates["hosts"]),
-        "nodes": f"{options.nodes}{' virtual' if _virtual(options) else ''}",
+        "nodes": f"{options.nodes}{' virtual' if allocation.are_virtual(options.nodes) else ''}",
         "pfs": str(options.pfs.absolute()),
         "data": f"test files of random bytes, seed {seed}",
     }

@@ -20,10 +20,14 @@ class Job(SavedJob, frozen=True):
     local: str | None
     workload: str | None
     seed: int
-    code_digest: str
     mounts: tuple[str, ...] = ()
     board: str = ""
     streams: bool = True
+
+    @property
+    def ranks(self) -> int:
+        """One of each node."""
+        return self.nodes
 
     @property
     def counts(self) -> tuple[int, ...]:

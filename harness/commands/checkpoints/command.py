@@ -22,15 +22,14 @@ from dlio_bench.benchmarks.published_models.models import (
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, JobEnded, UsageError
 from dlio_bench.free_space import block_bytes, free_bytes, free_files
 from dlio_bench.harness.cluster import allocation
-from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.environment import timestamp
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.commands.checkpoints import sets, space
-from dlio_bench.harness.commands.checkpoints.job import KEPT, Job
+from dlio_bench.harness.commands.checkpoints.job import Job
 from dlio_bench.harness.commands.checkpoints.options import MOST_SHARDS, Options
 from dlio_bench.harness.commands.checkpoints.parts import default_shards, parts, sizes, total
-from dlio_bench.harness.ground.folders import output_folder, remove_works, work_folder
-from dlio_bench.harness.ground.launching import launched
+from dlio_bench.harness.ground.folders import output_folder, work_folder
+from dlio_bench.harness.ground.launching import JOB, kept, launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.mounts import existing
 from dlio_bench.harness.machine.temp_folders import temp_folder
@@ -55,7 +54,7 @@ def checkpoint(options: Options) -> int:
     """The whole command: 0 when all was measured, 3 where the result is INVALID. Raises BenchError."""
     job = job_of(options)
     model = MODELS[job.model]
-    start = _start(job, Path("JOB"), options.launcher)  # what cannot be launched is refused before anything is made
+    start = _start(job, JOB, options.launcher)  # what cannot be launched is refused before anything is made
     free = free_bytes(existing(options.folder))
     if options.dry_run:
         planned = _foreseen(job, start, free, existing(options.folder))
@@ -76,7 +75,6 @@ def checkpoint(options: Options) -> int:
             done = f"{len(finished['trials'])} of {plural(job.trials, 'trial')}"
             raise _stopped(error, f"{done} had ended: their result is kept in {folder}.") from error
         progress.done()
-        remove_works(folder)
         document = _save(_document(options, model, job, measured), folder)
     print(json.dumps(to_json(document)) if options.json else f"{checkpoint_text.render(document)}\n  results  {folder}")
     return judge.INVALID if document.class_ == "INVALID" else judge.PASS
@@ -92,11 +90,7 @@ def _save(measured: Document, folder: Path) -> Document:
 
 def _finished(work: Path) -> dict[str, Any] | None:
     """What `rank.measure` kept of the trials that had ended; None: no trial had."""
-    try:
-        lines = (work / KEPT).read_bytes().splitlines(keepends=True)
-    except FileNotFoundError:
-        return None
-    about, *trials = [json.loads(line) for line in lines if line.endswith(b"\n")] or [{}]
+    about, *trials = kept(work) or [{}]
     return {**about, "trials": trials} if trials else None
 
 
@@ -127,8 +121,7 @@ def job_of(options: Options) -> Job:
     """What is asked for. UsageError for what is out of range, or a scale that model or allocation do not allow."""
     model = find(options.model)
     _require(options)
-    given = allocation.find(os.environ)
-    allocation.require(given, options.nodes)
+    virtual = allocation.are_virtual(options.nodes)
     subset = options.model == SUBSET
     per_node = options.ranks_per_node or (max(1, SUBSET_RANKS // options.nodes) if subset else 1)
     ranks = options.nodes * per_node
@@ -142,7 +135,7 @@ def job_of(options: Options) -> Job:
         model=model.name,
         nodes=options.nodes,
         ranks_per_node=per_node,
-        virtual=options.nodes > 1 and given is None,
+        virtual=virtual,
         shards=options.shards or default_shards(model, ranks),
         layout=options.layout,
         fraction=options.fraction,
@@ -151,7 +144,6 @@ def job_of(options: Options) -> Job:
         fsync=options.fsync,
         seed=int.from_bytes(os.urandom(4), "little") if options.seed is None else options.seed,
         place="",
-        code_digest=code_digest(),
     )
     _ = job.parts  # refuses shards that cannot be
     return job
@@ -163,16 +155,8 @@ def _start(job: Job, work: Path, launcher: str | None) -> Launch:
 
 def _measure(job: Job, options: Options, work: Path, progress: Progress) -> dict[str, Any]:
     """What `rank.measure` returns."""
-
-    def heard(event: dict[str, Any]) -> None:
-        if "checkpoint" in event:
-            trial, each = f"trial {event['trial'] + 1}/{job.trials}", f"{event['checkpoint']}/{job.checkpoints}"
-            progress.show(f"checkpoint  {trial}  {event['event']} {each}")
-
-    work.mkdir()
-    job.save(work)
-    start = _start(job, work, options.launcher)
-    return launched(start, work, heard, share="choose one with --out", folder_stays=True)
+    start, share = _start(job, work, options.launcher), "choose one with --out"
+    return launched(start, job, work, lambda what: progress.show(f"checkpoint  {what}"), share=share, folder_stays=True)
 
 
 def fsyncs(job: Job) -> int:

@@ -4,8 +4,6 @@ from dlio_bench.benchmarks.published_models.models import MODELS
 from dlio_bench.harness.cluster.job import SavedJob
 from dlio_bench.harness.commands.checkpoints.parts import Part, parts
 
-KEPT = "finished-trials.json"  # in the work folder: the trials that have ended
-
 
 class Job(SavedJob, frozen=True):
     """model: its name in MODELS. checkpoints: written, then read, in each of `trials`. place: folder for the sets."""
@@ -22,7 +20,6 @@ class Job(SavedJob, frozen=True):
     fsync: bool
     seed: int
     place: str
-    code_digest: str
 
     @property
     def ranks(self) -> int:

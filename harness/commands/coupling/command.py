@@ -17,7 +17,6 @@ from dlio_bench.benchmarks.grayscott.published import PUBLISHED, Settings
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster import watch
-from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.environment import describe_host, timestamp, usable_cores
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.commands.coupling.job import FILES, SST, WAYS, Job
@@ -25,7 +24,7 @@ from dlio_bench.harness.commands.coupling.options import Options
 from dlio_bench.harness.commands.coupling.ways.files import MOST_RANKS
 from dlio_bench.harness.ground import defaults
 from dlio_bench.harness.ground.folders import output_folder, work_folder
-from dlio_bench.harness.ground.launching import launched
+from dlio_bench.harness.ground.launching import JOB, launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.memory import memory
 from dlio_bench.harness.machine.temp_folders import temp_folder
@@ -60,7 +59,7 @@ def couple(options: Options) -> int:
     settings = _settings(options)
     job = _job(options, settings)
     _require(options, job)
-    start = _start(job, Path("JOB"))  # what cannot be launched is refused before anything is made
+    start = _start(job, JOB)  # what cannot be launched is refused before anything is made
     if options.dry_run:
         print(json.dumps(_foreseen(job, start)) if options.json else _planned(options, job, start))
         return judge.PASS
@@ -102,7 +101,6 @@ def _job(options: Options, settings: Settings) -> Job:
     trials = options.trials if options.trials is not None else defaults.TINY_TRIALS if options.tiny else defaults.TRIALS
     return Job(
         settings=settings,
-        code_digest=code_digest(),
         ways=tuple(way for way in WAYS if way in options.through),
         producers=options.producers,
         consumers=options.consumers,
@@ -182,22 +180,8 @@ def _require_space(job: Job, folder: Path) -> None:
 
 def _measure(job: Job, folder: Path, progress: Progress) -> dict[str, Any]:
     work = work_folder(folder)
-    work.mkdir()
-    job.save(work)
-
-    def heard(event: dict[str, Any]) -> None:
-        if event["event"] == "making":
-            progress.show("couple  computing the reference, compiling the twins")
-        else:
-            number = event["trial"] + 1
-            trial = f"trial {number}/{job.trials}" if number > 0 else "warm-up"
-            progress.show(f"couple  {trial}  {event['case']}")
-
-    measured = launched(_start(job, work), work, heard, share="choose one with --out", folder_stays=True)
-    for path in sorted(work.rglob("*"), reverse=True):
-        path.unlink() if not path.is_dir() else path.rmdir()
-    work.rmdir()
-    return measured
+    start, share = _start(job, work), "choose one with --out"
+    return launched(start, job, work, lambda what: progress.show(f"couple  {what}"), share=share, folder_stays=True)
 
 
 def _document(options: Options, job: Job, measured: dict[str, Any]) -> report.Document:

@@ -17,7 +17,6 @@ class Job(SavedJob, frozen=True):
     """
 
     settings: Settings
-    code_digest: str
     ways: tuple[str, ...]
     producers: int
     consumers: int

@@ -19,7 +19,6 @@ from dlio_bench.datagen.workers import ALONE, usual_workers, worker_pool
 from dlio_bench.datagen.writers import Work, Writer
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster import allocation
-from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.commands.generation import uploads
 from dlio_bench.harness.commands.generation.amount import SplitSize, counts
 from dlio_bench.harness.commands.generation.job import Job
@@ -103,7 +102,6 @@ def _writer(options: GenerateOptions, layout: Layout, files: dict[str, int]) -> 
             file_bytes=work.file_bytes,
             raw=work.raw,
             ranks=nodes * per_node,
-            code_digest=code_digest(),
             spec=spec_digest(layout, files, options.seed),
         )
 

@@ -22,7 +22,6 @@ class Job(SavedJob, frozen=True):
     file_bytes: int
     raw: bool
     ranks: int
-    code_digest: str
     spec: str
 
     def layout(self) -> Layout:

@@ -1,7 +1,6 @@
 """What one rank of a generation does: check that all ranks run the same code, write its files, time them."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,12 @@ from msgspec import to_builtins
 from dlio_bench.datagen.raw_rate import Raw
 from dlio_bench.datagen.writers import Timing, Work, raw_share, together, write_file
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.entry import require_same, require_same_code, run_measuring_rank
+from dlio_bench.harness.cluster.entry import Caller, require_same, run_measuring_rank
 from dlio_bench.harness.commands.generation.job import Job
 
 
-def write(job: Job, comm: Comm) -> Timing:
-    """Write every `comm.size`-th of the job's files, this rank's; the time that all of them took."""
-    require_same_code(comm, job.code_digest)
+def write(job: Job, comm: Comm, _caller: Caller) -> dict[str, Any]:
+    """Write every `comm.size`-th of the job's files, this rank's; the `Timing` of all of them."""
     require_same(comm, "idea of the dataset", job.spec, job.spec_here(), "installation")
     layout = job.layout()
     mine = job.todo[comm.rank :: comm.size]
@@ -27,7 +25,8 @@ def write(job: Job, comm: Comm) -> Timing:
     for number in mine:
         write_file(layout, work.specs[number], number, work.folder, work.seed)
     seconds = max(comm.allgather(time.monotonic() - started))
-    return Timing(comm.size, seconds, raw.plus(_raw(work, comm)))
+    timing: dict[str, Any] = to_builtins(Timing(comm.size, seconds, raw.plus(_raw(work, comm))))
+    return timing
 
 
 def _raw(work: Work, comm: Comm) -> Raw:
@@ -38,10 +37,5 @@ def _raw(work: Work, comm: Comm) -> Raw:
     return together(comm.allgather(raw_share(work, comm.size)))
 
 
-def _start(folder: Path) -> tuple[int, Callable[[Comm], dict[str, Any]]]:
-    job = Job.load(folder)
-    return job.ranks, lambda comm: to_builtins(write(job, comm))
-
-
 if __name__ == "__main__":
-    raise SystemExit(run_measuring_rank(_start))
+    raise SystemExit(run_measuring_rank(Job, write))

@@ -1,11 +1,9 @@
 """Files of a dataset written by ranks, on one machine or many, launched as a run's are."""
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from dlio_bench.datagen.manifest import PROGRESS
 from dlio_bench.datagen.raw_rate import Raw
@@ -29,19 +27,16 @@ def meeting_folder(folder: Path) -> Path:
 def plan_ranks(meeting: Path, nodes: int, ranks_per_node: int, launcher: str | None) -> Launch:
     """How the ranks that meet in that folder will be started. UsageError, EnvironmentFailure."""
     require_at_least(1, nodes=nodes, ranks_per_node=ranks_per_node)
-    allocated = allocation.find(os.environ)
-    allocation.require(allocated, nodes)
-    virtual = nodes > 1 and allocated is None
+    virtual = allocation.are_virtual(nodes)
     return plan("generation.rank", meeting, nodes, ranks_per_node, launcher, virtual=virtual)
 
 
 def by_ranks(start: Launch, meeting: Path, job_of: Callable[[Work], Job], work: Work, finished: Finished) -> Timing:
     """Write by the ranks that `start` launches. BenchError with a rank's own message when one fails."""
     remove_works(meeting.parent)  # of a generation that was killed
-    meeting.mkdir()
-    job_of(work).save(meeting)
+    job, share = job_of(work), "name one with --out"
     with _watched(work, finished):
-        timing = launched(start, meeting, _pass_over, share="name one with --out", lost=_KEPT, folder_stays=True)
+        timing = launched(start, job, meeting, _pass_over, share=share, lost=_KEPT, folder_stays=True)
     return Timing(timing["processes"], timing["seconds"], Raw(**timing["raw"]))
 
 
@@ -72,5 +67,5 @@ def _watched(work: Work, finished: Finished) -> Iterator[None]:
     look()
 
 
-def _pass_over(event: dict[str, Any]) -> None:
-    """Ranks of a generation send no events: their records tell what is finished."""
+def _pass_over(what: str) -> None:
+    """Ranks of a generation say nothing: their records tell what is finished."""

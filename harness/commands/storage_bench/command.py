@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from msgspec import Struct
 
 from dlio_bench import __version__
@@ -18,18 +19,17 @@ from dlio_bench.errors import DataError, UsageError
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.allocation import Allocation
-from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.environment import timestamp
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.commands.storage_bench import in_objects, sizing
 from dlio_bench.harness.commands.storage_bench.attestation import attestation
 from dlio_bench.harness.commands.storage_bench.folder import EMPTY, claimed, write_files
-from dlio_bench.harness.commands.storage_bench.job import Job, save
+from dlio_bench.harness.commands.storage_bench.job import SAMPLES_FILE, Job
 from dlio_bench.harness.commands.storage_bench.options import COLD, Options
 from dlio_bench.harness.commands.storage_bench.plan import Files, samples_in
 from dlio_bench.harness.commands.storage_bench.reading import REQUEST
 from dlio_bench.harness.ground.folders import cache_folder, require_file, work_folder
-from dlio_bench.harness.ground.launching import launched
+from dlio_bench.harness.ground.launching import JOB, launched
 from dlio_bench.harness.ground.options import DIRECT
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.memory import memory
@@ -65,7 +65,7 @@ def storage(options: Options) -> int:
     given = allocation.find(os.environ)
     scales = scales_of(options.ranks, options.nodes, given)
     for scale in scales:  # what cannot be launched is refused before anything is made
-        scale.launch(Path("JOB"), options.launcher)
+        scale.launch(JOB, options.launcher)
     if max(scale.nodes for scale in scales) > 1:
         told = ", ".join(f"{plural(scale.ranks, 'rank')} on {plural(scale.nodes, 'node')}" for scale in scales)
         print(f"scale  {told} of {given}", file=sys.stderr)
@@ -215,17 +215,15 @@ def _measure(
     if options.data is None and not in_objects.are_objects(files.paths):
         (place / EMPTY).mkdir(exist_ok=True)
         creates_in = str(place / EMPTY)
-    job = Job(scale.ranks, options.threads, options.trials, options.cache, seed, creates_in, code_digest(), options.io)
-
-    def heard(event: dict[str, Any]) -> None:
-        readers = f"{event['ranks']} ranks x {event['threads']} threads"
-        progress.show(f"reading  trial {event['trial'] + 1}/{options.trials}  {readers}  {event['pattern']}")
-
+    job = Job(
+        scale.ranks, options.threads, options.trials, options.cache, seed, creates_in, options.io,
+        files.paths, files.sizes,
+    )  # fmt: skip
     work = work_folder(place)
-    start = scale.launch(work, options.launcher)
     work.mkdir()
-    save(job, files, work)
-    return launched(start, work, heard, share="name one as DIR")
+    np.save(work / SAMPLES_FILE, files.samples)
+    start = scale.launch(work, options.launcher)
+    return launched(start, job, work, lambda what: progress.show(f"reading  {what}"), share="name one as DIR")
 
 
 def _draft(options: Options, files: Files, seed: int, measured: list[dict[str, Any]]) -> dict[str, Any]:

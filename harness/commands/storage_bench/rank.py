@@ -1,16 +1,15 @@
 """What one rank does: trials of every number of threads and pattern in turn, each from a prepared cache."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from dlio_bench.datagen import objects
 from dlio_bench.harness.cluster.comm import Comm, together
-from dlio_bench.harness.cluster.entry import require_same_code, run_measuring_rank, say
+from dlio_bench.harness.cluster.entry import Caller, run_measuring_rank
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.commands.storage_bench import in_objects, metadata, reading
 from dlio_bench.harness.commands.storage_bench.attestation import furthest_share
-from dlio_bench.harness.commands.storage_bench.job import Job, load
+from dlio_bench.harness.commands.storage_bench.job import Job
 from dlio_bench.harness.commands.storage_bench.options import COLD
 from dlio_bench.harness.commands.storage_bench.plan import PATTERNS, RANGE, SEQUENTIAL, Files, share
 from dlio_bench.harness.ground.options import DIRECT
@@ -19,16 +18,13 @@ from dlio_bench.harness.storage import cache
 from dlio_bench.harness.storage.counters import device_bytes
 from dlio_bench.harness.storage.direct import Alignment, require
 
-Tell = Callable[[dict[str, Any]], None]
 
-
-def measure(job: Job, files: Files, comm: Comm, tell: Tell) -> dict[str, Any]:
+def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
     """Every trial of this job: {"reads", "metadata", "hosts"}, the same on every rank. BenchError, OSError.
 
     reads: for each pattern and number of threads its trials as in `_trial`; metadata: for each operation its rates.
-    `tell` hears of every trial on rank 0.
     """
-    require_same_code(comm, job.code_digest)
+    files = job.files(caller.folder)
     alignment = together(comm, lambda: require(Path(files.paths[0])) if job.io == DIRECT else None)[comm.rank]
     size = max(reading.REQUEST, int(reading.rounded(files.samples, alignment)[:, 2].max()))
     buffers = reading.buffers(max(job.threads), size)
@@ -43,8 +39,7 @@ def measure(job: Job, files: Files, comm: Comm, tell: Tell) -> dict[str, Any]:
     for number in range(job.trials):
         # all kinds take turns within a trial, so that a drift of the storage meets all of them alike
         for pattern, threads, asked in kinds:
-            if comm.rank == 0:
-                tell({"event": "trial", "trial": number, "pattern": pattern, "threads": threads, "ranks": job.ranks})
+            caller.tell(f"trial {number + 1}/{job.trials}  {job.ranks} ranks x {threads} threads  {pattern}")
             trial = _trial(job, files, comm, pattern, buffers[:threads], number, alignment, asked)
             trials[pattern, threads, asked].append(trial)
         of_file = (metadata.HEAD, metadata.heads) if stored else (metadata.OPEN, metadata.opens)
@@ -137,10 +132,5 @@ def _prepare_cache(mode: str, files: Files, comm: Comm, *, direct: bool) -> dict
     }
 
 
-def _start(folder: Path) -> tuple[int, Callable[[Comm], dict[str, Any]]]:
-    job, files = load(folder)
-    return job.ranks, lambda comm: measure(job, files, comm, say)
-
-
 if __name__ == "__main__":
-    raise SystemExit(run_measuring_rank(_start))
+    raise SystemExit(run_measuring_rank(Job, measure))

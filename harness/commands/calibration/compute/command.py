@@ -147,11 +147,9 @@ def render(profile: Profile) -> str:
 
 def _measured(job: Job, work: Path, progress: Progress) -> dict[str, Any]:
     """What `process.measure` finds, in a process of its own: that a network does not fit into memory ends it alone."""
-
-    def heard(event: dict[str, Any]) -> None:
-        progress.show(f"calibrating  {event['what']}")
-
-    job.save(work)
     command = python_command("dlio_bench.harness.commands.calibration.compute.process", str(work))
     lost = "no profile was written. Ask for smaller batches with --batch"
-    return launched(Launch("local", command, {}), work, heard, share="set TMPDIR to one", lost=lost)
+    start = Launch("local", command, {})
+    return launched(
+        start, job, work, lambda what: progress.show(f"calibrating  {what}"), share="set TMPDIR to one", lost=lost
+    )

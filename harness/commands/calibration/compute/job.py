@@ -13,3 +13,8 @@ class Job(SavedJob, frozen=True):
     batches: tuple[int, ...]
     steps: int
     threads: int
+
+    @property
+    def ranks(self) -> int:
+        """A process of its own."""
+        return 1

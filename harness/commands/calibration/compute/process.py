@@ -13,14 +13,12 @@ from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.layout import PHYSICAL
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.entry import run_measuring_rank, say
+from dlio_bench.harness.cluster.entry import Caller, run_measuring_rank
 from dlio_bench.harness.commands.calibration.compute import samples
 from dlio_bench.harness.commands.calibration.compute.job import Job
 from dlio_bench.harness.training.exchange.exchange import open_exchange
 from dlio_bench.harness.training.exchange.options import ExchangeOptions
 from dlio_bench.harness.training.network import NetworkTrainer, start_tensorflow, widths
-
-Tell = Callable[[dict[str, Any]], None]
 
 WARM = 2  # steps behind the compilation that are not timed: devices choose their algorithms, memory is touched first
 LEAST, MOST, SECONDS = 5, 50, 2.0  # timed steps without --steps: at least, at most, and seconds
@@ -28,7 +26,7 @@ COURSE = Course(1000, 1)  # any: rates of learning take no time
 DIGITS = 5  # of the times that are written
 
 
-def measure(job: Job, comm: Comm, tell: Tell, work: Path) -> dict[str, Any]:
+def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
     """{device, threads, tensorflow, dtype, shape, rows: [{batch, seconds, spread, steps, forward_seconds}]}.
 
     A step is what `run --compute train` calls compute: forward, backward, update; not the tensors of a batch, and no
@@ -37,15 +35,15 @@ def measure(job: Job, comm: Comm, tell: Tell, work: Path) -> dict[str, Any]:
     device = start_tensorflow(comm, job.threads)
     workload = find(job.workload)
     layout = workload.variants[job.variant](job.tiny, PHYSICAL)
-    tell({"event": "calibrate", "what": "making samples"})
-    with tempfile.TemporaryDirectory(dir=work) as folder:  # which the command removes, however this ends
+    caller.tell("making samples")
+    with tempfile.TemporaryDirectory(dir=caller.folder) as folder:  # which the command removes, however this ends
         dataset = samples.make(layout, job.batches[-1], Path(folder) / "data")
         decoded = samples.decoded(workload, dataset)
         model = choose(workload.models, job.variant, job.model)
         sample = model.sample(dataset)
     exchange = open_exchange(comm, ExchangeOptions("none"))
     trainer = NetworkTrainer(comm, model, sample, COURSE, exchange, device=device, seed=1)
-    rows = rows_of(job, lambda size: _row(trainer, samples.batch_of(decoded, size), job, tell))
+    rows = rows_of(job, lambda size: _row(trainer, samples.batch_of(decoded, size), job, caller))
     trainer.close()
     about = trainer.described
     return {
@@ -71,10 +69,10 @@ def rows_of(job: Job, row: Callable[[int], dict[str, Any]]) -> list[dict[str, An
     return rows
 
 
-def _row(trainer: NetworkTrainer, batch: Batch, job: Job, tell: Tell) -> dict[str, Any]:
+def _row(trainer: NetworkTrainer, batch: Batch, job: Job, caller: Caller) -> dict[str, Any]:
     size = len(batch.ids)
     heading = f"{job.model}  batch {size}"
-    tell({"event": "calibrate", "what": f"{heading}  compiling"})
+    caller.tell(f"{heading}  compiling")
     trainer.compile([(size, widths(batch))], [(size, widths(batch))])
     trainer.begin("calibrate", 0, 1)
 
@@ -84,7 +82,7 @@ def _row(trainer: NetworkTrainer, batch: Batch, job: Job, tell: Tell) -> dict[st
             step()
         while not enough(times, job.steps):
             times.append(step())
-            tell({"event": "calibrate", "what": f"{heading}  {what} {len(times)}, {times[-1]:.3g} s"})
+            caller.tell(f"{heading}  {what} {len(times)}, {times[-1]:.3g} s")
         return times
 
     training = timed("step", lambda: _step(trainer, batch))
@@ -122,10 +120,5 @@ def _rounded(seconds: float) -> float:
     return float(f"{seconds:.{DIGITS}g}")
 
 
-def _start(folder: Path) -> tuple[int, Callable[[Comm], dict[str, Any]]]:
-    job = Job.load(folder)
-    return 1, lambda comm: measure(job, comm, say, folder)
-
-
 if __name__ == "__main__":
-    raise SystemExit(run_measuring_rank(_start))
+    raise SystemExit(run_measuring_rank(Job, measure))
