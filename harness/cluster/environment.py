@@ -5,11 +5,13 @@ import os
 import platform
 import re
 import shutil
+import sys
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from dlio_bench import __version__
 from dlio_bench.harness.cluster.code import installed
 from dlio_bench.harness.cluster.mpi_library import ask, loaded_library
 from dlio_bench.harness.cluster.session_folder import SESSION_FOLDER
@@ -70,6 +72,11 @@ def kept_variables(env: Mapping[str, str]) -> dict[str, str]:
 def timestamp() -> str:
     """Now, in UTC, as results give it: 2026-01-31T12:00:00+00:00."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def made() -> dict[str, Any]:
+    """When, by which version and by which command a result is made, as its document says it."""
+    return {"created": timestamp(), "version": __version__, "command": ["dlio-bench", *sys.argv[1:]]}
 
 
 def host_name() -> str:

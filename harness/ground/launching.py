@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dlio_bench.errors import EnvironmentFailure
+from dlio_bench import signals
+from dlio_bench.errors import BenchError, EnvironmentFailure, JobEnded
 from dlio_bench.harness.cluster.job import KEPT_FILE, MEASURED_FILE, SavedJob, awaited
 from dlio_bench.harness.cluster.process import launch
 from dlio_bench.harness.cluster.start import Launch, require_hosts
@@ -61,6 +62,15 @@ def kept(work: Path) -> list[dict[str, Any]]:
     except FileNotFoundError:
         return []
     return [json.loads(line) for line in lines if line.endswith(b"\n")]
+
+
+def why_ended(error: BenchError | KeyboardInterrupt) -> tuple[type[BenchError], str]:
+    """The kind and the words of the error that ends a command whose ranks were stopped. A signal counts as met."""
+    if isinstance(error, KeyboardInterrupt):
+        signals.met()
+        return EnvironmentFailure, f"{signals.why()}: the ranks have ended."
+    # JobEnded is what ends ranks; the command tells more
+    return EnvironmentFailure if isinstance(error, JobEnded) else type(error), str(error)
 
 
 def brought_back(path: Path, share: str) -> bytes:

@@ -20,13 +20,12 @@ from dlio_bench.harness.cluster.entry import Caller
 from dlio_bench.harness.cluster.job import KEPT_FILE
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.commands.checkpoints import sets, transfer
-from dlio_bench.harness.commands.checkpoints.content import CHUNK, Content, chunks, empty, key
 from dlio_bench.harness.commands.checkpoints.job import Job
 from dlio_bench.harness.commands.checkpoints.options import LAYOUTS
 from dlio_bench.harness.commands.checkpoints.parts import Part, sizes
 from dlio_bench.harness.commands.checkpoints.rank import measure, since_start
 from dlio_bench.harness.commands.checkpoints.sets import Syncs
-from dlio_bench.harness.commands.checkpoints.transfer import Hands, placed
+from dlio_bench.harness.commands.checkpoints.transfer import CHUNK, Content, Hands, chunks, empty, key, placed
 
 PARTS = [Part("a", 0, 1000, 0), Part("b", 0, CHUNK + 13, 0), Part("b", CHUNK + 13, 77, 0)]
 JOB = Job(

@@ -1,7 +1,6 @@
 """`dlio-bench bench-readers`: datasets made, ranks launched, ratios worked out and shown beside what is expected."""
 
 import json
-from collections.abc import Callable
 from statistics import median
 from typing import Any
 
@@ -131,15 +130,11 @@ def _compare(name: str, options: Options, progress: Progress) -> dict[str, Any]:
         seed=ORDER_SEED,
         io=options.io,
     )
-    measured = _run(job, lambda what: progress.show(f"{name}  {what}"))
-    return facts(job, layout.variant, measured, expected, tiny=options.tiny)
-
-
-def _run(job: Job, show: Callable[[str], None]) -> dict[str, Any]:
     several = job.ranks > 1
     with temp_folder("dlio-bench-readers-") as work:
         start = plan("bench_readers.rank", work, job.ranks, 1, "mpirun" if several else None, virtual=several)
-        return launched(start, job, work, show, share="set TMPDIR to one")
+        measured = launched(start, job, work, lambda what: progress.show(f"{name}  {what}"), share="set TMPDIR to one")
+    return facts(job, layout.variant, measured, expected, tiny=options.tiny)
 
 
 def facts(job: Job, variant: str, measured: dict[str, Any], expected: list[Ratio], *, tiny: bool) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +18,17 @@ from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.cluster.system import STAGING
 from dlio_bench.harness.commands.calibration import description
 from dlio_bench.harness.commands.calibration.decoding import require_decode
-from dlio_bench.harness.commands.calibration.job import Job
 from dlio_bench.harness.commands.calibration.options import SIZES, THREADS
+from dlio_bench.harness.commands.calibration.rank import Job
 from dlio_bench.harness.commands.storage_bench.folder import claimed, write_files
 from dlio_bench.harness.commands.storage_bench.sizing import Shape
 from dlio_bench.harness.ground.defaults import STAGING_BYTES
-from dlio_bench.harness.ground.folders import require_file, work_folder
+from dlio_bench.harness.ground.folders import require_file, require_storage, work_folder
 from dlio_bench.harness.ground.launching import JOB, launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.storage.capacity import default_disk, default_ram
-from dlio_bench.harness.storage.pfs import spec
-from dlio_bench.harness.storage.pfs.emulation import available, mounted
+from dlio_bench.harness.storage.pfs import emulation, spec
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 from dlio_bench.units import format_bytes
 
@@ -96,8 +93,8 @@ def measured(options: Options, progress: Progress) -> dict[str, Any]:
             seed=seed,
             streams=options.streams,
         )
-        with _mounted(options, place, job) as mounted:
-            rates = _measure(options, mounted, place, progress)
+        with emulation.places(options.emulate_pfs, place, options.nodes) as (mounts, board):
+            rates = _measure(options, replace(job, mounts=mounts, board=board), place, progress)
     return description.measured(rates, _by(options, rates, seed))
 
 
@@ -114,15 +111,14 @@ def declared(options: Options) -> str:
 def _require(options: Options) -> None:
     """UsageError for what is out of range or not there; EnvironmentFailure where nothing can be emulated."""
     for flag, folder in (("--pfs", options.pfs), ("--local", options.local)):
-        if folder is not None and not folder.is_dir():
-            what = "is not a folder" if folder.exists() else "does not exist"
-            raise UsageError(f"{flag} {folder} {what}. Name a folder on the storage to be measured.")
+        if folder is not None:
+            require_storage(folder, f"{flag} {folder}")
     if options.workload is not None:
         require_decode(options.workload)
     if options.emulate_pfs is not None:
         if allocation.nodes() is not None:
             raise UsageError("--emulate-pfs plays nodes on one machine, but here a scheduler has given real ones.")
-        if reason := available():
+        if reason := emulation.available():
             raise EnvironmentFailure(f"A parallel file system cannot be emulated here. {reason}")
 
 
@@ -152,16 +148,6 @@ def _launch(options: Options, work: Path) -> Launch:
     return plan(
         "calibration.rank", work, options.nodes, 1, options.launcher, virtual=allocation.are_virtual(options.nodes)
     )
-
-
-@contextmanager
-def _mounted(options: Options, place: Path, job: Job) -> Iterator[Job]:
-    """The job with a mount for each node, where a file system is to be emulated."""
-    if options.emulate_pfs is None:
-        yield job
-        return
-    with mounted(options.emulate_pfs, place, options.nodes) as emulation:
-        yield replace(job, mounts=tuple(map(str, emulation.mounts)), board=str(emulation.board))
 
 
 def _measure(options: Options, job: Job, place: Path, progress: Progress) -> dict[str, Any]:

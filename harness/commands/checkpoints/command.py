@@ -3,13 +3,11 @@
 import json
 import os
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
-from dlio_bench import __version__, signals
 from dlio_bench.benchmarks.published_models.models import (
     MODELS,
     SUBSET,
@@ -19,17 +17,17 @@ from dlio_bench.benchmarks.published_models.models import (
     CheckpointModel,
     find,
 )
-from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, JobEnded, UsageError
+from dlio_bench.errors import BenchError, DataError, UsageError
 from dlio_bench.free_space import block_bytes, free_bytes, free_files
 from dlio_bench.harness.cluster import allocation
-from dlio_bench.harness.cluster.environment import timestamp
+from dlio_bench.harness.cluster.environment import made
 from dlio_bench.harness.cluster.start import Launch, plan
-from dlio_bench.harness.commands.checkpoints import sets, space
-from dlio_bench.harness.commands.checkpoints.job import Job
+from dlio_bench.harness.commands.checkpoints import sets
+from dlio_bench.harness.commands.checkpoints.job import Job, require_space, required_bytes, required_files
 from dlio_bench.harness.commands.checkpoints.options import MOST_SHARDS, Options
 from dlio_bench.harness.commands.checkpoints.parts import default_shards, parts, sizes, total
-from dlio_bench.harness.ground.folders import output_folder, work_folder
-from dlio_bench.harness.ground.launching import JOB, kept, launched
+from dlio_bench.harness.ground.folders import output_folder, require_storage, work_folder
+from dlio_bench.harness.ground.launching import JOB, kept, launched, why_ended
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.mounts import existing
 from dlio_bench.harness.machine.temp_folders import temp_folder
@@ -47,7 +45,6 @@ from dlio_bench.wrapping import wrapped
 
 FOLDER = "dlio-bench-checkpoint-"
 CHECKPOINTS = 2  # of a trial, by default
-VIRTUAL_NODES = "VIRTUAL NODES"
 
 
 def checkpoint(options: Options) -> int:
@@ -60,7 +57,7 @@ def checkpoint(options: Options) -> int:
         planned = _foreseen(job, start, free, existing(options.folder))
         print(json.dumps(planned) if options.json else _told(options, model, job, planned))
         return judge.PASS
-    space.require(options.folder, job)
+    require_space(options.folder, job)
     progress = Progress()
     with output_folder(options.out, f"checkpoint-{options.model}") as folder:
         work = work_folder(folder)
@@ -96,20 +93,14 @@ def _finished(work: Path) -> dict[str, Any] | None:
 
 def _stopped(error: BenchError | KeyboardInterrupt, kept: str) -> BenchError:
     """The error that ends the command. kept: a sentence on what is there; empty: nothing is."""
-    if isinstance(error, KeyboardInterrupt):
-        signals.met()
-        why = f"{signals.why()}: the ranks have ended."
-        return EnvironmentFailure(f"{why} {kept or 'No trial had ended, and nothing is kept.'}")
-    # JobEnded is for commands that can go on
-    kind = EnvironmentFailure if isinstance(error, JobEnded) else type(error)
-    return kind(f"{error} {kept}".strip())
+    kind, why = why_ended(error)
+    nothing = "No trial had ended, and nothing is kept." if isinstance(error, KeyboardInterrupt) else ""
+    return kind(f"{why} {kept or nothing}".strip())
 
 
 def _require(options: Options) -> None:
     """UsageError for what is out of range, not there or does not fit together."""
-    if not options.folder.is_dir():
-        what = "is not a folder" if options.folder.exists() else "does not exist"
-        raise UsageError(f"--folder {options.folder} {what}. Name a folder on the storage to be measured.")
+    require_storage(options.folder, f"--folder {options.folder}")
     if options.nodes * (options.ranks_per_node or 1) > MOST_SHARDS:
         raise UsageError(
             f"--nodes {options.nodes} and --ranks-per-node {options.ranks_per_node}: together at most {MOST_SHARDS} "
@@ -174,15 +165,12 @@ def _document(options: Options, model: CheckpointModel, job: Job, measured: dict
             "name": model.name, "title": model.title, "parameters": model.parameters, "source": model.source,
             "note": model.note, "whole_bytes": total(parts(model, job.ranks, job.shards, job.layout)),
         },
-        "created": timestamp(),
-        "version": __version__,
-        "command": ["dlio-bench", *sys.argv[1:]],
+        **made(),
         "files": len(sizes(job.parts)),
         "bytes": total(job.parts),
         "fsyncs_expected": fsyncs(job),
         "folder": str(options.folder.absolute()),
-        # others follow from what is recorded
-        "marks": [*([VIRTUAL_NODES] if job.virtual else []), *([INTERRUPTED] if stopped else [])],
+        "marks": [INTERRUPTED] if stopped else [],  # others follow from what is recorded
         **{name: getattr(job, name) for name in (
             "code_digest", "layout", "shards", "fraction", "nodes", "ranks_per_node", "checkpoints", "fsync", "seed",
             "shift",
@@ -207,9 +195,9 @@ def _foreseen(job: Job, start: Launch, free: int | None, place: Path) -> dict[st
         "trials": job.trials,
         "fsyncs": fsyncs(job),
         "shift": job.shift,
-        "required_bytes": space.required_bytes(job, block_bytes(place)),
+        "required_bytes": required_bytes(job, block_bytes(place)),
         "available_bytes": free,
-        "required_files": space.required_files(job),
+        "required_files": required_files(job),
         "available_files": free_files(place),
         "argv": list(start.argv),
     }

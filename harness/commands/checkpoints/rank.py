@@ -11,12 +11,11 @@ from dlio_bench.harness.cluster.comm import Comm, together
 from dlio_bench.harness.cluster.entry import Caller, run_measuring_rank
 from dlio_bench.harness.cluster.environment import describe_host, host_name
 from dlio_bench.harness.commands.checkpoints import sets
-from dlio_bench.harness.commands.checkpoints.content import Content
 from dlio_bench.harness.commands.checkpoints.job import Job
 from dlio_bench.harness.commands.checkpoints.parts import sizes
 from dlio_bench.harness.commands.checkpoints.sets import Syncs, explained
-from dlio_bench.harness.commands.checkpoints.transfer import Hands, placed
-from dlio_bench.harness.commands.storage_bench.attestation import furthest_share
+from dlio_bench.harness.commands.checkpoints.transfer import Content, Hands, placed
+from dlio_bench.harness.commands.storage_bench.attestation import caches
 from dlio_bench.harness.commands.storage_bench.options import COLD
 from dlio_bench.harness.storage import cache
 from dlio_bench.reports.document.typed import to_json
@@ -123,13 +122,7 @@ class Rank:
         # the writer's pages are dirty without fsync, and the reader's may be old
         together(comm, lambda: cache.drop(files["mine"]))
         together(comm, lambda: cache.drop(files["theirs"]))
-        left = together(comm, lambda: cache.residency(files["theirs"]))
-        return {
-            "resident_share": furthest_share(COLD, list(zip(comm.allgather(host_name()), left, strict=True))),
-            "attestable": all(part.attestable for part in left),
-            "memory_backed": any(part.memory_backed for part in left),
-            "note": next((part.note for part in left if part.note), None),
-        }
+        return caches(COLD, together(comm, lambda: (host_name(), cache.residency(files["theirs"]))))
 
     def _read(self, step: int) -> dict[str, Any]:
         """One checkpoint, each part by another rank than its writer's. DataError where the set is not whole."""

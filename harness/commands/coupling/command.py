@@ -3,7 +3,6 @@
 import json
 import os
 import shlex
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,13 +10,12 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from dlio_bench import __version__
 from dlio_bench.benchmarks.grayscott import kernels, published, twin
 from dlio_bench.benchmarks.grayscott.published import PUBLISHED, Settings
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster import watch
-from dlio_bench.harness.cluster.environment import describe_host, timestamp, usable_cores
+from dlio_bench.harness.cluster.environment import describe_host, made, usable_cores
 from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.commands.coupling.job import FILES, SST, WAYS, Job
 from dlio_bench.harness.commands.coupling.options import Options
@@ -28,7 +26,7 @@ from dlio_bench.harness.ground.launching import JOB, launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.memory import memory
 from dlio_bench.harness.machine.temp_folders import temp_folder
-from dlio_bench.harness.storage.pfs.emulation import mounted
+from dlio_bench.harness.storage.pfs import emulation
 from dlio_bench.harness.storage.pfs.spec import describe
 from dlio_bench.harness.streams import adios
 from dlio_bench.harness.training.libraries import require_libraries
@@ -37,7 +35,7 @@ from dlio_bench.reports.coupling import html as couple_html
 from dlio_bench.reports.coupling import text as couple_text
 from dlio_bench.reports.document import result_file
 from dlio_bench.reports.document.environment import EmulatedPfs
-from dlio_bench.reports.document.marks import EMULATED_PFS, TINY
+from dlio_bench.reports.document.marks import EMULATED_PFS, FEW_TRIALS, SHARED_CORES, TINY, VIRTUAL_NODES
 from dlio_bench.reports.document.typed import convert, to_json
 from dlio_bench.reports.judging import judge
 from dlio_bench.reports.view.formatting import plural
@@ -50,7 +48,6 @@ MOST_CONSUMERS = 3
 SMALLEST, LARGEST = 12, 1024  # cells of an edge: the initial cube, and what a rank's arrays can hold
 OF_MEMORY = 0.5  # of what is available
 FOLDER = "dlio-bench-couple-"
-VIRTUAL_NODES, SHARED_CORES, FEW_TRIALS = "VIRTUAL NODES", "SHARED CORES", "FEW TRIALS"
 FOREVER = 1e6  # seconds, for --timeout 0
 
 
@@ -112,7 +109,7 @@ def _job(options: Options, settings: Settings) -> Job:
         kernel=options.kernel,
         folders=(),
         meeting="",
-        board=None,
+        board="",
         patience=watch.allowed() or FOREVER,
     )
 
@@ -154,18 +151,13 @@ def _start(job: Job, work: Path) -> Launch:
 @contextmanager
 def _places(options: Options, job: Job) -> Iterator[Job]:
     """The job with the folders in which both sides meet, which are gone afterwards. EnvironmentFailure."""
-    nodes = 1 + job.consumers
     with temp_folder(FOLDER, options.exchange_dir) as place:
         shared, meeting = place / "shared", place / "meeting"
         shared.mkdir()
         meeting.mkdir()
         _require_space(job, shared)
-        placed = replace(job, folders=(str(shared),) * nodes, meeting=str(meeting))
-        if options.emulate_pfs is None:
-            yield placed
-            return
-        with mounted(options.emulate_pfs, shared, nodes, writable=True) as emulation:
-            yield replace(placed, folders=tuple(map(str, emulation.mounts)), board=str(emulation.board))
+        with emulation.places(options.emulate_pfs, shared, 1 + job.consumers, writable=True) as (folders, board):
+            yield replace(job, folders=folders, meeting=str(meeting), board=board)
 
 
 def _require_space(job: Job, folder: Path) -> None:
@@ -203,9 +195,7 @@ def _document(options: Options, job: Job, measured: dict[str, Any]) -> report.Do
         "schema": report.SCHEMA,
         "kind": "couple",
         "simulation": options.simulation,
-        "created": timestamp(),
-        "version": __version__,
-        "command": ["dlio-bench", *sys.argv[1:]],
+        **made(),
         "code_digest": job.code_digest,
         "settings": {**asdict(settings), "seed": job.seed, "kernel": job.kernel, "source": published.EXAMPLE},
         "outputs": settings.outputs,

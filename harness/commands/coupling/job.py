@@ -12,7 +12,7 @@ class Job(SavedJob, frozen=True):
     """trials: measured ones, after `warmups`. queue: outputs that the solver may be ahead of the slowest twin.
 
     folders: where each virtual node finds the shared file system, the solver's node first. meeting: a folder outside
-    of it, for the contact files of streams. board: counters of the emulated file system; None where none is emulated.
+    of it, for the contact files of streams. board: counters of the emulated file system; empty where none is emulated.
     patience: seconds that a rank waits for another.
     """
 
@@ -28,7 +28,7 @@ class Job(SavedJob, frozen=True):
     kernel: str
     folders: tuple[str, ...]
     meeting: str
-    board: str | None
+    board: str
     patience: float
 
     @property

@@ -17,9 +17,8 @@ from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.commands.coupling.job import FILES, REFERENCES, SOLVER_ALONE, SST, TWINS_ALONE, Job
 from dlio_bench.harness.commands.coupling.sides import Consumer, Producer, Timed
 from dlio_bench.harness.commands.coupling.ways.files import FileInlet, FileOutlet
-from dlio_bench.harness.commands.coupling.ways.memory import MemoryInlet, MemoryOutlet
 from dlio_bench.harness.commands.coupling.ways.streams import StreamInlet, StreamOutlet
-from dlio_bench.harness.commands.coupling.ways.way import Inlet, Outlet, checksum
+from dlio_bench.harness.commands.coupling.ways.way import Inlet, MemoryInlet, MemoryOutlet, Outlet, checksum
 from dlio_bench.harness.storage.pfs.board import Board, Traffic
 
 Range = list[list[float]]  # least and greatest of u, and of v
@@ -156,7 +155,7 @@ def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
     rank = Rank(job, comm)
     trials = []
     with ExitStack() as stack:
-        board = None if job.board is None else stack.enter_context(Board.open(Path(job.board)))
+        board = stack.enter_context(Board.open(Path(job.board))) if job.board else None
         for number in range(-job.warmups, job.trials):
             for case in turned(job.cases, number):
                 trial = f"trial {number + 1}/{job.trials}" if number >= 0 else "warm-up"

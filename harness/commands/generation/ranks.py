@@ -10,18 +10,13 @@ from dlio_bench.datagen.raw_rate import Raw
 from dlio_bench.datagen.writers import Finished, Timing, Work
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.start import Launch, plan
-from dlio_bench.harness.commands.generation.job import Job
-from dlio_bench.harness.ground.folders import remove_works, work_folder
+from dlio_bench.harness.commands.generation.rank import Job
+from dlio_bench.harness.ground.folders import remove_works
 from dlio_bench.harness.ground.launching import launched
 from dlio_bench.refusals import require_at_least
 
 _LOOK_SECONDS = 0.5  # between two looks at what the ranks have finished
 _KEPT = "the finished files are kept, and the same command goes on with them"
-
-
-def meeting_folder(folder: Path) -> Path:
-    """A new name for the ranks' work folder of a generation in `folder`: on the file system that they share."""
-    return work_folder(folder.absolute() / PROGRESS)
 
 
 def plan_ranks(meeting: Path, nodes: int, ranks_per_node: int, launcher: str | None) -> Launch:

@@ -26,8 +26,7 @@ from dlio_bench.harness.commands.run.asked.training import require_labelled
 from dlio_bench.harness.commands.run.judging import judged, require_covered, with_limits
 from dlio_bench.harness.commands.run.look import first_look, sized
 from dlio_bench.harness.commands.run.measurement import measure, plan_launch
-from dlio_bench.harness.commands.run.node_folders import local_tiers
-from dlio_bench.harness.commands.run.placing import placed
+from dlio_bench.harness.commands.run.placing import local_tiers, placed
 from dlio_bench.harness.commands.run.predicted.forecast import forecast, require_possible
 from dlio_bench.harness.commands.run.resuming import Finished
 from dlio_bench.harness.commands.run.told.building import Setting

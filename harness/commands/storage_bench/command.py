@@ -24,11 +24,11 @@ from dlio_bench.harness.cluster.start import Launch, plan
 from dlio_bench.harness.commands.storage_bench import in_objects, sizing
 from dlio_bench.harness.commands.storage_bench.attestation import attestation
 from dlio_bench.harness.commands.storage_bench.folder import EMPTY, claimed, write_files
-from dlio_bench.harness.commands.storage_bench.job import SAMPLES_FILE, Job
 from dlio_bench.harness.commands.storage_bench.options import COLD, Options
 from dlio_bench.harness.commands.storage_bench.plan import Files, samples_in
+from dlio_bench.harness.commands.storage_bench.rank import SAMPLES_FILE, Job
 from dlio_bench.harness.commands.storage_bench.reading import REQUEST
-from dlio_bench.harness.ground.folders import cache_folder, require_file, work_folder
+from dlio_bench.harness.ground.folders import cache_folder, require_file, require_storage, work_folder
 from dlio_bench.harness.ground.launching import JOB, launched
 from dlio_bench.harness.ground.options import DIRECT
 from dlio_bench.harness.ground.progress import Progress
@@ -95,9 +95,8 @@ def _require(options: Options) -> None:
     places = [place for place in (options.folder, options.data) if place is not None]
     if stored := [url for place in places if (url := objects.url_of(place))]:
         _require_ranges(options, stored[0])
-    elif options.folder is not None and not options.folder.is_dir():
-        what = "is not a folder" if options.folder.exists() else "does not exist"
-        raise UsageError(f"{options.folder} {what}. Name a folder on the storage to be measured.")
+    elif options.folder is not None:
+        require_storage(options.folder, str(options.folder))
     sources = {"--workload": options.workload, "--sample-size": options.sample_size, "--data": options.data}
     given = [flag for flag, value in sources.items() if value is not None]
     if len(given) > 1:

@@ -3,13 +3,15 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dlio_bench.datagen import objects
 from dlio_bench.harness.cluster.comm import Comm, together
 from dlio_bench.harness.cluster.entry import Caller, run_measuring_rank
 from dlio_bench.harness.cluster.environment import host_name
+from dlio_bench.harness.cluster.job import SavedJob
 from dlio_bench.harness.commands.storage_bench import in_objects, metadata, reading
-from dlio_bench.harness.commands.storage_bench.attestation import furthest_share
-from dlio_bench.harness.commands.storage_bench.job import Job
+from dlio_bench.harness.commands.storage_bench.attestation import caches
 from dlio_bench.harness.commands.storage_bench.options import COLD
 from dlio_bench.harness.commands.storage_bench.plan import PATTERNS, RANGE, SEQUENTIAL, Files, share
 from dlio_bench.harness.ground.options import DIRECT
@@ -17,6 +19,29 @@ from dlio_bench.harness.machine.mounts import cache_beyond
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.storage.counters import device_bytes
 from dlio_bench.harness.storage.direct import Alignment, require
+
+SAMPLES_FILE = "samples.npy"
+
+
+class Job(SavedJob, frozen=True):
+    """The measurement of one number of ranks. `creates_in`: folder for empty files, None where nothing is written.
+
+    paths, sizes: as of `Files`, whose samples lie beside the job.
+    """
+
+    ranks: int
+    threads: tuple[int, ...]
+    trials: int
+    cache: str
+    seed: int  # of the random orders
+    creates_in: str | None
+    io: str
+    paths: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    def files(self, folder: Path) -> Files:
+        """The files, with the samples that the command has saved in the job's folder. OSError."""
+        return Files(self.paths, self.sizes, np.load(folder / SAMPLES_FILE))
 
 
 def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
@@ -122,14 +147,7 @@ def _prepare_cache(mode: str, files: Files, comm: Comm, *, direct: bool) -> dict
     elif mode != COLD:
         cache.fill(mine)
     comm.barrier()
-    by_rank = comm.allgather((host_name(), cache.passed(mine) if past else cache.residency(mine)))
-    parts = [part for _, part in by_rank]
-    return {
-        "resident_share": furthest_share(mode, by_rank),
-        "attestable": all(part.attestable for part in parts),
-        "memory_backed": any(part.memory_backed for part in parts),
-        "note": next((part.note for part in parts if part.note), None),
-    }
+    return caches(mode, comm.allgather((host_name(), cache.passed(mine) if past else cache.residency(mine))))
 
 
 if __name__ == "__main__":

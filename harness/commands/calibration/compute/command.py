@@ -20,7 +20,7 @@ from dlio_bench.harness.cluster.environment import cpu_model, host_name, timesta
 from dlio_bench.harness.cluster.process import python_command
 from dlio_bench.harness.cluster.start import Launch
 from dlio_bench.harness.commands.calibration import description
-from dlio_bench.harness.commands.calibration.compute.job import Job
+from dlio_bench.harness.commands.calibration.compute.process import Job
 from dlio_bench.harness.ground.folders import require_file
 from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
