@@ -13,11 +13,9 @@ from dlio_bench.harness.cluster.job import KEPT_FILE, MEASURED_FILE, SavedJob, a
 from dlio_bench.harness.cluster.process import launch
 from dlio_bench.harness.cluster.start import Launch, require_hosts
 
-JOB = Path("JOB")  # stands for the folder of a job that is planned, and not yet made
-
 
 def launched(
-    start: Launch,
+    start: Callable[[Path], Launch],
     job: SavedJob,
     work: Path,
     show: Callable[[str], None],
@@ -31,24 +29,26 @@ def launched(
     Hosts that a host file names are asked first whether they can be reached.
 
     Args:
+        start: how they are started on the job in a folder: see `cluster.start.Ranks`.
         work: the folder in which they meet. It is removed unless the job fails.
         show: shows what the ranks do.
         share: see `brought_back`.
         lost, folder_stays: see `cluster.process.launch`, for errors too.
     """
-    require_hosts(start)
+    chosen = start(work)
+    require_hosts(chosen)
     work.mkdir(exist_ok=True)
     (work / MEASURED_FILE).unlink(missing_ok=True)  # from an earlier job in this folder
     job.save(work)
-    env = {**os.environ, **start.env}
+    env = {**os.environ, **chosen.env}
     launch(
-        start.argv,
+        chosen.argv,
         env,
         work,
         lambda event: show(event["what"]),
         lost,
         folder_stays=folder_stays,
-        one_host=start.one_host,
+        one_host=chosen.one_host,
     )
     document: dict[str, Any] = json.loads(brought_back(work / MEASURED_FILE, share))
     shutil.rmtree(work, ignore_errors=True)

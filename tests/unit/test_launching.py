@@ -26,4 +26,4 @@ def test_a_document_of_an_earlier_job_is_not_taken_for_this_ones(
     (tmp_path / MEASURED_FILE).write_text(json.dumps({"seconds": 1}))
     nothing = Launch("mpirun", (sys.executable, "-c", ""), {})
     with pytest.raises(EnvironmentFailure, match="all nodes share: name one with --pfs"):
-        launched(nothing, SavedJob(), tmp_path, print, share="name one with --pfs")
+        launched(lambda _: nothing, SavedJob(), tmp_path, print, share="name one with --pfs")

@@ -14,7 +14,7 @@ from dlio_bench.datagen.formats.container import DALI, H5PY, TF_DATA, Container
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.datagen.manifest import spec_digest
-from dlio_bench.harness.cluster.start import plan
+from dlio_bench.harness.cluster.start import Ranks
 from dlio_bench.harness.commands.bench_readers import job as names
 from dlio_bench.harness.commands.bench_readers.job import Job
 from dlio_bench.harness.commands.bench_readers.options import Options
@@ -131,9 +131,9 @@ def _compare(name: str, options: Options, progress: Progress) -> dict[str, Any]:
         io=options.io,
     )
     several = job.ranks > 1
+    ranks = Ranks("bench_readers.rank", job.ranks, 1, "mpirun" if several else None, virtual=several)
     with temp_folder("dlio-bench-readers-") as work:
-        start = plan("bench_readers.rank", work, job.ranks, 1, "mpirun" if several else None, virtual=several)
-        measured = launched(start, job, work, lambda what: progress.show(f"{name}  {what}"), share="set TMPDIR to one")
+        measured = launched(ranks.start, job, work, progress.under(name), share="set TMPDIR to one")
     return facts(job, layout.variant, measured, expected, tiny=options.tiny)
 
 

@@ -14,7 +14,7 @@ from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.environment import host_name, timestamp
-from dlio_bench.harness.cluster.start import Launch, plan
+from dlio_bench.harness.cluster.start import Ranks
 from dlio_bench.harness.cluster.system import STAGING
 from dlio_bench.harness.commands.calibration import description
 from dlio_bench.harness.commands.calibration.decoding import require_decode
@@ -24,7 +24,7 @@ from dlio_bench.harness.commands.storage_bench.folder import claimed, write_file
 from dlio_bench.harness.commands.storage_bench.sizing import Shape
 from dlio_bench.harness.ground.defaults import STAGING_BYTES
 from dlio_bench.harness.ground.folders import require_file, require_storage, work_folder
-from dlio_bench.harness.ground.launching import JOB, launched
+from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.storage.capacity import default_disk, default_ram
@@ -76,7 +76,8 @@ def calibrate(options: Options, out: Path, *, as_json: bool) -> int:
 def measured(options: Options, progress: Progress) -> dict[str, Any]:
     """The [measured] table of this machine. UsageError for what cannot be asked; EnvironmentFailure, OSError."""
     _require(options)
-    _launch(options, JOB)  # what cannot be launched is refused before anything is made
+    ranks = Ranks("calibration.rank", options.nodes, 1, options.launcher, allocation.are_virtual(options.nodes))
+    ranks.start()  # what cannot be launched is refused before anything is made
     seed = int.from_bytes(os.urandom(4), "little")  # new bytes each time: nothing below may know them already
     with claimed(options.pfs) as place:
         shape = _shape(options, place)
@@ -94,8 +95,9 @@ def measured(options: Options, progress: Progress) -> dict[str, Any]:
             streams=options.streams,
         )
         with emulation.places(options.emulate_pfs, place, options.nodes) as (mounts, board):
-            rates = _measure(options, replace(job, mounts=mounts, board=board), place, progress)
-    return description.measured(rates, _by(options, rates, seed))
+            placed, show = replace(job, mounts=mounts, board=board), progress.under("calibrating")
+            rates = launched(ranks.start, placed, work_folder(place), show, share="name one with --pfs")
+    return description.measured(rates, _by(options, rates, seed, virtual=ranks.virtual))
 
 
 def declared(options: Options) -> str:
@@ -144,25 +146,13 @@ def _shape(options: Options, place: Path) -> Shape:
     return Shape(largest, each // largest, files)
 
 
-def _launch(options: Options, work: Path) -> Launch:
-    return plan(
-        "calibration.rank", work, options.nodes, 1, options.launcher, virtual=allocation.are_virtual(options.nodes)
-    )
-
-
-def _measure(options: Options, job: Job, place: Path, progress: Progress) -> dict[str, Any]:
-    """What `rank.measure` finds."""
-    work, share = work_folder(place), "name one with --pfs"
-    return launched(_launch(options, work), job, work, lambda what: progress.show(f"calibrating  {what}"), share=share)
-
-
-def _by(options: Options, rates: dict[str, Any], seed: int) -> dict[str, str]:
+def _by(options: Options, rates: dict[str, Any], seed: int, *, virtual: bool) -> dict[str, str]:
     """Who measured, when and on what."""
     by = {
         "created": timestamp(),
         "version": __version__,
         "hosts": ", ".join(rates["hosts"]),
-        "nodes": f"{options.nodes}{' virtual' if allocation.are_virtual(options.nodes) else ''}",
+        "nodes": f"{options.nodes}{' virtual' if virtual else ''}",
         "pfs": str(options.pfs.absolute()),
         "data": f"test files of random bytes, seed {seed}",
     }

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,14 @@ from dlio_bench.errors import BenchError, DataError, UsageError
 from dlio_bench.free_space import block_bytes, free_bytes, free_files
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.environment import made
-from dlio_bench.harness.cluster.start import Launch, plan
+from dlio_bench.harness.cluster.start import Ranks
 from dlio_bench.harness.commands.checkpoints import sets
 from dlio_bench.harness.commands.checkpoints.job import Job, require_space, required_bytes, required_files
 from dlio_bench.harness.commands.checkpoints.options import MOST_SHARDS, Options
 from dlio_bench.harness.commands.checkpoints.parts import default_shards, parts, sizes, total
 from dlio_bench.harness.ground.folders import output_folder, require_storage, work_folder
-from dlio_bench.harness.ground.launching import JOB, kept, launched, why_ended
+from dlio_bench.harness.ground.launching import kept, launched, why_ended
 from dlio_bench.harness.ground.progress import Progress
-from dlio_bench.harness.machine.mounts import existing
 from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.reports.checkpoint import document as report
 from dlio_bench.reports.checkpoint import html as checkpoint_html
@@ -51,10 +51,10 @@ def checkpoint(options: Options) -> int:
     """The whole command: 0 when all was measured, 3 where the result is INVALID. Raises BenchError."""
     job = job_of(options)
     model = MODELS[job.model]
-    start = _start(job, JOB, options.launcher)  # what cannot be launched is refused before anything is made
-    free = free_bytes(existing(options.folder))
+    ranks = Ranks("checkpoints.rank", job.nodes, job.ranks_per_node, options.launcher, job.virtual)
+    argv = ranks.start().argv  # what cannot be launched is refused before anything is made
     if options.dry_run:
-        planned = _foreseen(job, start, free, existing(options.folder))
+        planned = _foreseen(job, argv, options.folder)
         print(json.dumps(planned) if options.json else _told(options, model, job, planned))
         return judge.PASS
     require_space(options.folder, job)
@@ -63,13 +63,15 @@ def checkpoint(options: Options) -> int:
         work = work_folder(folder)
         try:
             with temp_folder(FOLDER, options.folder) as place:
-                measured = _measure(replace(job, place=str(place.absolute())), options, work, progress)
+                placed, show = replace(job, place=str(place.absolute())), progress.under("checkpoint")
+                measured = launched(ranks.start, placed, work, show, share="choose one with --out", folder_stays=True)
         except (BenchError, KeyboardInterrupt) as error:
-            finished = None if isinstance(error, DataError) else _finished(work)
-            if finished is None:
+            # what there is beside the trials, and each that had ended
+            about, *trials = [{}] if isinstance(error, DataError) else kept(work) or [{}]
+            if not trials:
                 raise _stopped(error, "") from error
-            _save(_document(options, model, job, finished), folder)
-            done = f"{len(finished['trials'])} of {plural(job.trials, 'trial')}"
+            _save(_document(options, model, job, {**about, "trials": trials}), folder)
+            done = f"{len(trials)} of {plural(job.trials, 'trial')}"
             raise _stopped(error, f"{done} had ended: their result is kept in {folder}.") from error
         progress.done()
         document = _save(_document(options, model, job, measured), folder)
@@ -85,17 +87,11 @@ def _save(measured: Document, folder: Path) -> Document:
     return document
 
 
-def _finished(work: Path) -> dict[str, Any] | None:
-    """What `rank.measure` kept of the trials that had ended; None: no trial had."""
-    about, *trials = kept(work) or [{}]
-    return {**about, "trials": trials} if trials else None
-
-
-def _stopped(error: BenchError | KeyboardInterrupt, kept: str) -> BenchError:
-    """The error that ends the command. kept: a sentence on what is there; empty: nothing is."""
+def _stopped(error: BenchError | KeyboardInterrupt, told: str) -> BenchError:
+    """The error that ends the command. told: a sentence on what is there; empty: nothing is."""
     kind, why = why_ended(error)
     nothing = "No trial had ended, and nothing is kept." if isinstance(error, KeyboardInterrupt) else ""
-    return kind(f"{why} {kept or nothing}".strip())
+    return kind(f"{why} {told or nothing}".strip())
 
 
 def _require(options: Options) -> None:
@@ -140,16 +136,6 @@ def job_of(options: Options) -> Job:
     return job
 
 
-def _start(job: Job, work: Path, launcher: str | None) -> Launch:
-    return plan("checkpoints.rank", work, job.nodes, job.ranks_per_node, launcher, virtual=job.virtual)
-
-
-def _measure(job: Job, options: Options, work: Path, progress: Progress) -> dict[str, Any]:
-    """What `rank.measure` returns."""
-    start, share = _start(job, work, options.launcher), "choose one with --out"
-    return launched(start, job, work, lambda what: progress.show(f"checkpoint  {what}"), share=share, folder_stays=True)
-
-
 def fsyncs(job: Job) -> int:
     """Calls of fsync that a checkpoint takes: each rank's for each of its files, and those of the commit."""
     return len({(part.rank, part.file) for part in job.parts}) + sets.OF_COMMIT if job.fsync else 0
@@ -180,7 +166,7 @@ def _document(options: Options, model: CheckpointModel, job: Job, measured: dict
     return convert(content, Document)
 
 
-def _foreseen(job: Job, start: Launch, free: int | None, place: Path) -> dict[str, Any]:
+def _foreseen(job: Job, argv: Sequence[str], place: Path) -> dict[str, Any]:
     """What --dry-run --json prints. place: a folder on the storage."""
     chosen = job.parts
     return {
@@ -196,10 +182,10 @@ def _foreseen(job: Job, start: Launch, free: int | None, place: Path) -> dict[st
         "fsyncs": fsyncs(job),
         "shift": job.shift,
         "required_bytes": required_bytes(job, block_bytes(place)),
-        "available_bytes": free,
+        "available_bytes": free_bytes(place),
         "required_files": required_files(job),
         "available_files": free_files(place),
-        "argv": list(start.argv),
+        "argv": list(argv),
     }
 
 

@@ -3,7 +3,7 @@
 import json
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,13 @@ from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster import watch
 from dlio_bench.harness.cluster.environment import describe_host, made, usable_cores
-from dlio_bench.harness.cluster.start import Launch, plan
-from dlio_bench.harness.commands.coupling.job import FILES, SST, WAYS, Job
-from dlio_bench.harness.commands.coupling.options import Options
+from dlio_bench.harness.cluster.start import Ranks
+from dlio_bench.harness.commands.coupling.job import FILES, SST, Job
+from dlio_bench.harness.commands.coupling.options import WAYS, Options
 from dlio_bench.harness.commands.coupling.ways.files import MOST_RANKS
 from dlio_bench.harness.ground import defaults
 from dlio_bench.harness.ground.folders import output_folder, work_folder
-from dlio_bench.harness.ground.launching import JOB, launched
+from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.memory import memory
 from dlio_bench.harness.machine.temp_folders import temp_folder
@@ -56,14 +56,16 @@ def couple(options: Options) -> int:
     settings = _settings(options)
     job = _job(options, settings)
     _require(options, job)
-    start = _start(job, JOB)  # what cannot be launched is refused before anything is made
+    ranks = Ranks("coupling.rank", job.ranks, 1, "mpirun", virtual=True)
+    argv = ranks.start().argv  # what cannot be launched is refused before anything is made
     if options.dry_run:
-        print(json.dumps(_foreseen(job, start)) if options.json else _planned(options, job, start))
+        print(json.dumps(_foreseen(job, argv)) if options.json else _planned(options, job, argv))
         return judge.PASS
     progress = Progress()
     with output_folder(options.out, f"couple-{options.simulation}") as folder:
         with _places(options, job) as placed:
-            measured = _measure(placed, folder, progress)
+            show, share = progress.under("couple"), "choose one with --out"
+            measured = launched(ranks.start, placed, work_folder(folder), show, share=share, folder_stays=True)
         progress.done()
         document = report.complete(_document(options, job, measured))
         result_file.save(document, folder)
@@ -144,10 +146,6 @@ def _require(options: Options, job: Job) -> None:
             raise EnvironmentFailure(f"{error} Or couple through files alone: --through files.") from error
 
 
-def _start(job: Job, work: Path) -> Launch:
-    return plan("coupling.rank", work, job.ranks, 1, "mpirun", virtual=True)
-
-
 @contextmanager
 def _places(options: Options, job: Job) -> Iterator[Job]:
     """The job with the folders in which both sides meet, which are gone afterwards. EnvironmentFailure."""
@@ -168,12 +166,6 @@ def _require_space(job: Job, folder: Path) -> None:
             f"The outputs of a case need {format_bytes(needed)}, and {folder.parent.parent} has {format_bytes(free)} "
             "free. Free space there, name another folder with --exchange-dir, or use fewer --steps."
         )
-
-
-def _measure(job: Job, folder: Path, progress: Progress) -> dict[str, Any]:
-    work = work_folder(folder)
-    start, share = _start(job, work), "choose one with --out"
-    return launched(start, job, work, lambda what: progress.show(f"couple  {what}"), share=share, folder_stays=True)
 
 
 def _document(options: Options, job: Job, measured: dict[str, Any]) -> report.Document:
@@ -243,7 +235,7 @@ def _carried(job: Job) -> dict[str, dict[str, int]]:
     }
 
 
-def _foreseen(job: Job, start: Launch) -> dict[str, Any]:
+def _foreseen(job: Job, argv: Sequence[str]) -> dict[str, Any]:
     """What --dry-run --json prints. Bytes beside `ways`: the most of any way."""
     settings, carried = job.settings, _carried(job)
     return {
@@ -256,7 +248,7 @@ def _foreseen(job: Job, start: Launch) -> dict[str, Any]:
         "memory_bytes": job.consumers * settings.outputs * settings.output_bytes,
         **{kind: max(row[kind] for row in carried.values()) for kind in ("written_bytes", "read_bytes", "sent_bytes")},
         "ways": carried,
-        "argv": list(start.argv),
+        "argv": list(argv),
     }
 
 
@@ -268,7 +260,7 @@ def _told(carried: dict[str, int], place: str) -> str:
     return f"{written} written and {read} read in a case, on {place}"
 
 
-def _planned(options: Options, job: Job, start: Launch) -> str:
+def _planned(options: Options, job: Job, argv: Sequence[str]) -> str:
     """What --dry-run prints."""
     settings, pfs = job.settings, options.emulate_pfs
     state, outputs = format_bytes(settings.output_bytes), plural(settings.outputs, "output")
@@ -282,6 +274,6 @@ def _planned(options: Options, job: Job, start: Launch) -> str:
         **{way: _told(row, "this machine" if pfs is None else describe(pfs)) for way, row in _carried(job).items()},
         "checks": "number and CRC of every output, and that it is that of the run before the clock; else the command "
         "ends with status 5",
-        "command": shlex.join(start.argv),
+        "command": shlex.join(argv),
     }
     return "\n".join(line for label, words in entries.items() for line in wrapped(words, f"  {label:<9}", 11))

@@ -2,8 +2,9 @@
 
 from dlio_bench.benchmarks.grayscott.published import Settings
 from dlio_bench.harness.cluster.job import SavedJob
+from dlio_bench.harness.commands.coupling.options import WAYS
 
-FILES, BP, SST = WAYS = ("files", "bp", "sst")
+FILES, BP, SST = WAYS
 # What the ways are compared with: each side without the other, and both at once without a coupling.
 SOLVER_ALONE, TWINS_ALONE, BESIDE = REFERENCES = ("solver alone", "twins alone", "side by side")
 

@@ -19,15 +19,17 @@ from dlio_bench.datagen.workers import ALONE, usual_workers, worker_pool
 from dlio_bench.datagen.writers import Work, Writer
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster import allocation
+from dlio_bench.harness.cluster.start import Ranks
 from dlio_bench.harness.commands.generation import uploads
 from dlio_bench.harness.commands.generation.amount import SplitSize, counts
 from dlio_bench.harness.commands.generation.options import GenerateOptions
 from dlio_bench.harness.commands.generation.rank import Job
-from dlio_bench.harness.commands.generation.ranks import by_ranks, plan_ranks
+from dlio_bench.harness.commands.generation.ranks import by_ranks
 from dlio_bench.harness.ground.arguments import allocated_scale
 from dlio_bench.harness.ground.folders import cache_folder, work_folder
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.interruptible import interruptible
+from dlio_bench.refusals import require_at_least
 from dlio_bench.units import format_bytes, format_percent, format_seconds
 
 
@@ -86,7 +88,8 @@ def _writer(options: GenerateOptions, layout: Layout, files: dict[str, int]) -> 
         )
     nodes, per_node = _scale(options)
     meeting = work_folder(options.out.absolute() / PROGRESS)  # on the file system that ranks share
-    start = plan_ranks(meeting, nodes, per_node, options.launcher)
+    require_at_least(1, nodes=nodes, ranks_per_node=per_node)
+    ranks = Ranks("generation.rank", nodes, per_node, options.launcher, allocation.are_virtual(nodes))
 
     def job(work: Work) -> Job:
         return Job(
@@ -105,7 +108,7 @@ def _writer(options: GenerateOptions, layout: Layout, files: dict[str, int]) -> 
             spec=spec_digest(layout, files, options.seed),
         )
 
-    return partial(by_ranks, start, meeting, job), start.launcher
+    return partial(by_ranks, ranks, meeting, job), ranks.start().launcher
 
 
 def _scale(options: GenerateOptions) -> tuple[int, int]:

@@ -8,30 +8,21 @@ from pathlib import Path
 from dlio_bench.datagen.manifest import PROGRESS
 from dlio_bench.datagen.raw_rate import Raw
 from dlio_bench.datagen.writers import Finished, Timing, Work
-from dlio_bench.harness.cluster import allocation
-from dlio_bench.harness.cluster.start import Launch, plan
+from dlio_bench.harness.cluster.start import Ranks
 from dlio_bench.harness.commands.generation.rank import Job
 from dlio_bench.harness.ground.folders import remove_works
 from dlio_bench.harness.ground.launching import launched
-from dlio_bench.refusals import require_at_least
 
 _LOOK_SECONDS = 0.5  # between two looks at what the ranks have finished
 _KEPT = "the finished files are kept, and the same command goes on with them"
 
 
-def plan_ranks(meeting: Path, nodes: int, ranks_per_node: int, launcher: str | None) -> Launch:
-    """How the ranks that meet in that folder will be started. UsageError, EnvironmentFailure."""
-    require_at_least(1, nodes=nodes, ranks_per_node=ranks_per_node)
-    virtual = allocation.are_virtual(nodes)
-    return plan("generation.rank", meeting, nodes, ranks_per_node, launcher, virtual=virtual)
-
-
-def by_ranks(start: Launch, meeting: Path, job_of: Callable[[Work], Job], work: Work, finished: Finished) -> Timing:
-    """Write by the ranks that `start` launches. BenchError with a rank's own message when one fails."""
+def by_ranks(ranks: Ranks, meeting: Path, job_of: Callable[[Work], Job], work: Work, finished: Finished) -> Timing:
+    """Write by ranks. BenchError with a rank's own message when one fails."""
     remove_works(meeting.parent)  # of a generation that was killed
     job, share = job_of(work), "name one with --out"
     with _watched(work, finished):
-        timing = launched(start, job, meeting, _pass_over, share=share, lost=_KEPT, folder_stays=True)
+        timing = launched(ranks.start, job, meeting, _pass_over, share=share, lost=_KEPT, folder_stays=True)
     return Timing(timing["processes"], timing["seconds"], Raw(**timing["raw"]))
 
 

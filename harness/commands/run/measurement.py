@@ -16,7 +16,7 @@ from dlio_bench.errors import BenchError, DataError
 from dlio_bench.harness.cluster import stacks
 from dlio_bench.harness.cluster.job import MEASURED_FILE
 from dlio_bench.harness.cluster.process import LOG, launch
-from dlio_bench.harness.cluster.start import Launch, plan
+from dlio_bench.harness.cluster.start import Launch, Ranks
 from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.commands.run.asked.tracing import SPANS, XPLANE
 from dlio_bench.harness.commands.run.measured import documents, unfinished_spans
@@ -34,7 +34,7 @@ from dlio_bench.reports.traces.timeline import SPANS_NAME, xplane_name
 
 def plan_launch(job: Job, work: Path, launcher: str | None) -> Launch:
     """Choose the launcher and build its command. UsageError or EnvironmentFailure if that is impossible."""
-    return plan("run.measured.rank", work, job.nodes, job.layout.ranks_per_node, launcher, virtual=job.virtual)
+    return Ranks("run.measured.rank", job.nodes, job.layout.ranks_per_node, launcher, job.virtual).start(work)
 
 
 def measure(

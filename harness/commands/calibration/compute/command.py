@@ -30,6 +30,7 @@ from dlio_bench.units import format_seconds
 
 WORK = "dlio-bench-compute-"
 LEAST_STEPS = 5
+LOST = "no profile was written. Ask for smaller batches with --batch"
 _HEAD = "# Written by `dlio-bench calibrate --compute`; use it with `--compute emulate:@FILE`.\n\n"
 
 
@@ -50,7 +51,7 @@ def calibrate(options: Options, out: Path, *, as_json: bool) -> int:
     require_place(out)
     progress = Progress()
     with temp_folder(WORK) as work:
-        times = _measured(job, work, progress)
+        times = launched(_process, job, work, progress.under("calibrating"), share="set TMPDIR to one", lost=LOST)
     progress.done()
     profile = make_profile(job, times)
     tables = to_tables(profile)
@@ -145,11 +146,6 @@ def render(profile: Profile) -> str:
     return "\n".join(lines)
 
 
-def _measured(job: Job, work: Path, progress: Progress) -> dict[str, Any]:
-    """What `process.measure` finds, in a process of its own: that a network does not fit into memory ends it alone."""
-    command = python_command("dlio_bench.harness.commands.calibration.compute.process", str(work))
-    lost = "no profile was written. Ask for smaller batches with --batch"
-    start = Launch("local", command, {})
-    return launched(
-        start, job, work, lambda what: progress.show(f"calibrating  {what}"), share="set TMPDIR to one", lost=lost
-    )
+def _process(work: Path) -> Launch:
+    """A process of its own measures: that a network does not fit into memory ends it alone."""
+    return Launch("local", python_command("dlio_bench.harness.commands.calibration.compute.process", str(work)), {})
