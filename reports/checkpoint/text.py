@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from dlio_bench.reports.checkpoint.metrics import CHECKPOINT_METRICS, per_trial
 from dlio_bench.reports.checkpoint.types import AWAITED, NO_FSYNC, Document
-from dlio_bench.reports.document.marks import VIRTUAL_NODES, gravest_first
+from dlio_bench.reports.document.marks import gravest_first
 from dlio_bench.reports.view.formatting import format_share, format_time, interval, number, plural
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable, wrapped
@@ -38,7 +38,7 @@ def _timed(document: Document, kind: str) -> str:
 def reader(document: Document) -> str:
     """Who read what a rank wrote."""
     if document.nodes > 1:
-        return "ranks of another node" if VIRTUAL_NODES not in document.marks else "ranks of another virtual node"
+        return "ranks of another node" if "VIRTUAL NODES" not in document.marks else "ranks of another virtual node"
     return "other ranks" if document.shift else "the rank that wrote it"
 
 

@@ -14,13 +14,13 @@ from dlio_bench.reports.coupling.document import (
     Published,
     Ratio,
 )
-from dlio_bench.reports.document.marks import SHARED_CORES
 from dlio_bench.reports.view.formatting import NOTHING, format_share, format_time, format_times, listed, plural
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable, wrapped
 
 NAMES = {"files": "files", "bp": "BP files", "sst": "SST stream", BESIDE: "uncoupled"}
 STREAM = "stream"  # what a published slow-down calls SST
+SHARED_CORES = "SHARED CORES"  # the mark of a result with fewer cores than ranks
 
 
 def render(document: Document, *, verbose: bool = False) -> str:

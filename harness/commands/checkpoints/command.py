@@ -9,15 +9,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dlio_bench.benchmarks.published_models.models import (
-    MODELS,
-    SUBSET,
-    SUBSET_CHECKPOINTS,
-    SUBSET_RANKS,
-    SUBSET_SOURCE,
-    CheckpointModel,
-    find,
-)
+from dlio_bench.benchmarks.published_models import models
+from dlio_bench.benchmarks.published_models.models import SUBSET, CheckpointModel
 from dlio_bench.errors import BenchError, DataError, UsageError
 from dlio_bench.free_space import block_bytes, free_bytes, free_files
 from dlio_bench.harness.cluster import allocation
@@ -50,7 +43,7 @@ CHECKPOINTS = 2  # of a trial, by default
 def checkpoint(options: Options) -> int:
     """The whole command: 0 when all was measured, 3 where the result is INVALID. Raises BenchError."""
     job = job_of(options)
-    model = MODELS[job.model]
+    model = models.MODELS[job.model]
     ranks = Ranks("checkpoints.rank", job.nodes, job.ranks_per_node, options.launcher, job.virtual)
     argv = ranks.start().argv  # what cannot be launched is refused before anything is made
     if options.dry_run:
@@ -106,15 +99,17 @@ def _require(options: Options) -> None:
 
 def job_of(options: Options) -> Job:
     """What is asked for. UsageError for what is out of range, or a scale that model or allocation do not allow."""
-    model = find(options.model)
+    model = models.find(options.model)
     _require(options)
     virtual = allocation.are_virtual(options.nodes)
     subset = options.model == SUBSET
-    per_node = options.ranks_per_node or (max(1, SUBSET_RANKS // options.nodes) if subset else 1)
+    per_node = options.ranks_per_node or (max(1, models.SUBSET_RANKS // options.nodes) if subset else 1)
     ranks = options.nodes * per_node
-    if subset and (ranks != SUBSET_RANKS or options.shards not in (None, SUBSET_RANKS) or options.fraction < 1):
+    if subset and (
+        ranks != models.SUBSET_RANKS or options.shards not in (None, models.SUBSET_RANKS) or options.fraction < 1
+    ):
         raise UsageError(
-            f"{SUBSET} is {SUBSET_RANKS} ranks that write whole checkpoints ({SUBSET_SOURCE}), not "
+            f"{SUBSET} is {models.SUBSET_RANKS} ranks that write whole checkpoints ({models.SUBSET_SOURCE}), not "
             f"{plural(ranks, 'rank')}{f' and {options.fraction:.3%} of them' if options.fraction < 1 else ''}. Ask for "
             "llama3-8b, which takes any number of ranks, --shards and --fraction."
         )
@@ -126,7 +121,7 @@ def job_of(options: Options) -> Job:
         shards=options.shards or default_shards(model, ranks),
         layout=options.layout,
         fraction=options.fraction,
-        checkpoints=options.checkpoints or (SUBSET_CHECKPOINTS if subset else CHECKPOINTS),
+        checkpoints=options.checkpoints or (models.SUBSET_CHECKPOINTS if subset else CHECKPOINTS),
         trials=options.trials,
         fsync=options.fsync,
         seed=int.from_bytes(os.urandom(4), "little") if options.seed is None else options.seed,

@@ -23,8 +23,7 @@ from dlio_bench.harness.cluster.start import Ranks
 from dlio_bench.harness.commands.generation import uploads
 from dlio_bench.harness.commands.generation.amount import SplitSize, counts
 from dlio_bench.harness.commands.generation.options import GenerateOptions
-from dlio_bench.harness.commands.generation.rank import Job
-from dlio_bench.harness.commands.generation.ranks import by_ranks
+from dlio_bench.harness.commands.generation.rank import Job, by_ranks
 from dlio_bench.harness.ground.arguments import allocated_scale
 from dlio_bench.harness.ground.folders import cache_folder, work_folder
 from dlio_bench.harness.ground.progress import Progress

@@ -1,6 +1,9 @@
-"""What one rank of a generation does: check that all ranks run the same code, write its files, time them."""
+"""Files of a dataset written by ranks, on one machine or many: how they are launched and watched, what each does."""
 
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +11,18 @@ from msgspec import to_builtins
 
 from dlio_bench.benchmarks import registry
 from dlio_bench.benchmarks.layouts import find_layout
-from dlio_bench.datagen.layout import Layout
-from dlio_bench.datagen.manifest import spec_digest
+from dlio_bench.datagen.manifest import PROGRESS, spec_digest
 from dlio_bench.datagen.raw_rate import Raw
-from dlio_bench.datagen.writers import Timing, Work, raw_share, together, write_file
+from dlio_bench.datagen.writers import Finished, Timing, Work, raw_share, together, write_file
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.entry import Caller, require_same, run_measuring_rank
 from dlio_bench.harness.cluster.job import SavedJob
+from dlio_bench.harness.cluster.start import Ranks
+from dlio_bench.harness.ground.folders import remove_works
+from dlio_bench.harness.ground.launching import launched
+
+_LOOK_SECONDS = 0.5  # between two looks at what the ranks have finished
+_KEPT = "the finished files are kept, and the same command goes on with them"
 
 
 class Job(SavedJob, frozen=True):
@@ -34,14 +42,46 @@ class Job(SavedJob, frozen=True):
     ranks: int
     spec: str
 
-    def layout(self) -> Layout:
-        """The layout that the names mean."""
-        return find_layout(registry.find(self.workload), self.variant, tiny=self.tiny, fill=self.fill)
+
+def by_ranks(ranks: Ranks, meeting: Path, job_of: Callable[[Work], Job], work: Work, finished: Finished) -> Timing:
+    """Write by ranks. BenchError with a rank's own message when one fails."""
+    remove_works(meeting.parent)  # of a generation that was killed
+    job, share = job_of(work), "name one with --out"
+    with _watched(work, finished):  # whose records tell what is finished: ranks say nothing
+        timing = launched(ranks.start, job, meeting, lambda _: None, share=share, lost=_KEPT, folder_stays=True)
+    return Timing(timing["processes"], timing["seconds"], Raw(**timing["raw"]))
+
+
+@contextmanager
+def _watched(work: Work, finished: Finished) -> Iterator[None]:
+    """Report files as their records appear, whichever node writes them; at the end, all that remain."""
+    remaining, end = set(work.todo), threading.Event()
+
+    def look() -> None:
+        names = {path.stem for path in (work.folder / PROGRESS).glob("*.npz")}
+        for number in sorted(number for number in remaining if f"{number:07d}" in names):
+            remaining.discard(number)
+            finished(number)
+
+    def watch() -> None:
+        while not end.wait(_LOOK_SECONDS):
+            look()
+
+    for number in work.todo:  # records of files that are not whole would count them too early
+        (work.folder / PROGRESS / f"{number:07d}.npz").unlink(missing_ok=True)
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        end.set()
+        watcher.join()
+    look()
 
 
 def write(job: Job, comm: Comm, _caller: Caller) -> dict[str, Any]:
     """Write every `comm.size`-th of the job's files, this rank's; the `Timing` of all of them."""
-    layout = job.layout()
+    layout = find_layout(registry.find(job.workload), job.variant, tiny=job.tiny, fill=job.fill)
     require_same(comm, "idea of the dataset", job.spec, spec_digest(layout, job.counts, job.seed), "installation")
     mine = job.todo[comm.rank :: comm.size]
     work = Work(layout, layout.files(job.counts), mine, Path(job.folder), job.seed, job.bytes, job.file_bytes, job.raw)
