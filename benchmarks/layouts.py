@@ -1,13 +1,72 @@
 """From the names of a workload, a variant and a fill to the layout that they mean."""
 
+from pathlib import Path
+
+from msgspec.structs import replace
+
 from dlio_bench.benchmarks import registry
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.datagen.holding import require_layout
-from dlio_bench.datagen.layout import FILLS, RANDOM, Layout
-from dlio_bench.datagen.manifest import ANEW, NAME
-from dlio_bench.errors import DataError, UsageError
-from dlio_bench.refusals import unknown
+from dlio_bench.datagen.formats import CONTAINERS
+from dlio_bench.datagen.layout import FILLS, RANDOM, Layout, as_declared
+from dlio_bench.datagen.manifest import ANEW, NAME, Manifest, description_digest, spec_digest
+from dlio_bench.errors import DataError, UsageError, unknown
+
+
+def require_layout(dataset: Dataset, layout: Layout) -> None:
+    """DataError where fields, shapes, files or splits of the manifest are not of `layout`, or its digest is another's.
+
+    `layout` is the one of the manifest's workload, variant and `tiny`. The digest is evidence of accident, not
+    security: whoever edits a manifest can also remake it.
+    """
+    manifest = dataset.manifest
+    path = dataset.folder / NAME
+    fault = _fault_of_files(manifest, layout) if manifest.generator is None else _fault_of_made(manifest, layout)
+    if fault:
+        raise _changed(path, fault)
+
+
+def _fault_of_made(manifest: Manifest, layout: Layout) -> str | None:
+    """What a dataset of ours must be follows from layout, counts and seed, to the names of its files."""
+    counts = {split.name: 0 for split in layout.splits}
+    for entry in manifest.files:
+        if entry.split not in counts:
+            return f"{layout.workload} {layout.variant} has no split '{entry.split}'"
+        counts[entry.split] += 1
+    if (manifest.container, manifest.fields) != (layout.container, layout.fields):
+        return _fields_differ(layout, tiny=manifest.tiny)
+    if manifest.spec != spec_digest(
+        replace(layout, fill=manifest.fill), counts, manifest.seed, manifest.generator or 0
+    ):
+        return "seed, fill, tiny or the number of files are not those that it was made with"
+    for entry, spec in zip(manifest.files, layout.files(counts), strict=True):
+        if (entry.name, entry.first, entry.samples, entry.split) != (spec.name, spec.first, spec.samples, spec.split):
+            return f"it names '{entry.name}' ({entry.split}) where '{spec.name}' ({spec.split}) should be"
+    return None
+
+
+def _fault_of_files(manifest: Manifest, layout: Layout) -> str | None:
+    """Files of others have any names; what `index` wrote of them has a digest."""
+    if manifest.container not in (layout.container, CONTAINERS[layout.container].by_library):
+        return f"the container of {layout.workload} {layout.variant} is {layout.container}, not {manifest.container}"
+    names = {field.name for field in manifest.fields}
+    declared = [field for field in layout.fields if field.name in names or field.name not in layout.optional]
+    if len(manifest.fields) != len(declared) or not all(map(as_declared, manifest.fields, declared)):
+        return _fields_differ(layout, tiny=manifest.tiny)
+    if unknown := {entry.split for entry in manifest.files} - {split.name for split in layout.splits}:
+        return f"{layout.workload} {layout.variant} has no split '{sorted(unknown)[0]}'"
+    if manifest.spec != description_digest(manifest):
+        return "it was changed after `index` wrote it, or an earlier version wrote it, which looked less closely"
+    return None
+
+
+def _fields_differ(layout: Layout, *, tiny: bool) -> str:
+    samples = "shrunken samples (tiny)" if tiny else "samples of full size"
+    return f"container, fields or shapes are not those of {layout.workload} {layout.variant} with {samples}"
+
+
+def _changed(path: Path, fault: str) -> DataError:
+    return DataError(f"{path} does not describe what it says: {fault}. {ANEW}")
 
 
 def find_layout(workload: Workload, variant: str | None, *, tiny: bool, fill: str) -> Layout:

@@ -23,8 +23,7 @@ from msgspec.structs import replace
 
 from dlio_bench.batches import Ids
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.errors import Diverged, EnvironmentFailure, UsageError
-from dlio_bench.refusals import unknown
+from dlio_bench.errors import Diverged, EnvironmentFailure, UsageError, unknown
 
 HIGHER, LOWER = "higher", "lower"
 ALL, TRAINABLE = "all", "trainable"  # what a published number of parameters counts

@@ -6,7 +6,7 @@ from dlio_bench.benchmarks.hepcnnb.workload import HEPCNNB
 from dlio_bench.benchmarks.imagenet.workload import IMAGENET
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.benchmarks.wsi.workload import WSI
-from dlio_bench.refusals import unknown
+from dlio_bench.errors import unknown
 
 WORKLOADS: dict[str, Workload] = {
     "hepcnnb": HEPCNNB,

@@ -9,22 +9,25 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from dlio_bench import documents
-from dlio_bench.datagen import extents, objects
+from dlio_bench.datagen import objects
 from dlio_bench.datagen.access import KERNEL, Access
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.layout import TRAIN, Checksums, Extents, Written
 from dlio_bench.datagen.manifest import (
+    AFFINE,
     ANEW,
     CHECKSUMS,
     EXTENTS,
     NAME,
     PROGRESS,
     STORE,
+    TABLE,
     FileEntry,
     Manifest,
     field_bytes,
     file_sha256,
     from_json,
+    locate_samples,
     sha256,
 )
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError, remedy
@@ -123,7 +126,7 @@ class Dataset(Struct, frozen=True, eq=False):
         ids = self._checked(ids)
         files = np.searchsorted(self._firsts, ids, side="right") - 1
         rows = ids - self._firsts[files]
-        return files, *extents.locate(self.manifest.encoding, self._extents, ids, rows, self.field_index(fields))
+        return files, *locate_samples(self.manifest.encoding, self._extents, ids, rows, self.field_index(fields))
 
     def checksums(self, ids: Integers, fields: Sequence[str]) -> Checksums:
         """CRC32C of the delivered bytes, uint32 [n, fields]. IndexError for an id outside [0, samples)."""
@@ -177,7 +180,7 @@ def open_dataset(folder: Path) -> Dataset:
     fields = len(manifest.fields)
     table = _array(folder / EXTENTS, manifest.extents_sha256, np.int64)
     checksums = _array(folder / CHECKSUMS, manifest.checksums_sha256, np.uint32)
-    shapes = {extents.AFFINE: (fields, 3), extents.TABLE: (manifest.samples, fields, 3)}
+    shapes = {AFFINE: (fields, 3), TABLE: (manifest.samples, fields, 3)}
     if table.shape != shapes.get(manifest.encoding) or checksums.shape != (manifest.samples, fields):
         raise DataError(f"{path} does not fit its {EXTENTS} and {CHECKSUMS}. {ANEW}")
     if manifest.container not in CONTAINERS:
@@ -234,7 +237,7 @@ def _misplaced(manifest: Manifest, table: Extents) -> str | None:
     container = CONTAINERS[manifest.container]
     plain = container.library is None
     for column, field in enumerate(manifest.fields):
-        if manifest.encoding == extents.AFFINE:
+        if manifest.encoding == AFFINE:
             offset, step, length = (float(value) for value in table[column])
             least, ends, lengths = min(offset, step), offset + (counts - 1) * step + length, table[column, 2:]
             limits = stored

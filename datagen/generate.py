@@ -10,13 +10,11 @@ from msgspec import Struct
 
 from dlio_bench.atomic_files import part_of, publish
 from dlio_bench.datagen.claim import Progress, Waiting, claimed, discard, keep_intact, title_of
-from dlio_bench.datagen.completion import complete, manifest_of
 from dlio_bench.datagen.dataset import Dataset, missing_or_resized, open_dataset
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.layout import Counts, FileSpec, Layout, Written, per_split
-from dlio_bench.datagen.manifest import NAME, PROGRESS, FileEntry, spec_digest
+from dlio_bench.datagen.manifest import NAME, PROGRESS, FileEntry, complete, manifest_of, spec_digest
 from dlio_bench.datagen.random_bytes import SEED_LIMIT
-from dlio_bench.datagen.raw_rate import raw_room
 from dlio_bench.datagen.verify import content_damage
 from dlio_bench.datagen.workers import ALONE, usual_workers
 from dlio_bench.datagen.writers import (
@@ -26,6 +24,7 @@ from dlio_bench.datagen.writers import (
     by_processes,
     by_this_process,
     failure,
+    raw_room,
 )
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.units import format_bytes

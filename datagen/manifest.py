@@ -1,4 +1,7 @@
-"""manifest.json: what a dataset is, and what made it. No time, no path: equal data has an equal digest."""
+"""manifest.json and the tables beside it: what a dataset is, what made it, where its samples lie.
+
+No time, no path: equal data has an equal digest.
+"""
 
 import hashlib
 import json
@@ -8,17 +11,61 @@ import platform
 import re
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
+from crc32c import crc32c
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from dlio_bench import documents
-from dlio_bench.datagen.layout import TEST, TRAIN, VALIDATION, Counts, Field, Layout, per_split
+from dlio_bench.atomic_files import sync, write_whole
+from dlio_bench.datagen.layout import TEST, TRAIN, VALIDATION, Counts, Extents, Field, Layout, Written, per_split
 from dlio_bench.errors import DataError
+
+AFFINE, TABLE = "affine", "table"
+Integers = npt.NDArray[np.int64]
+
+
+def encode_extents(written: Sequence[Written]) -> tuple[str, Extents]:
+    """The extents of all files, in order -> (encoding, array).
+
+    "affine": int64 [fields, 3] = offset of a file's first sample, step from sample to sample, length; the same in
+    every file, stored and delivered bytes equal. "table": int64 [samples, fields, 3] = offset, stored, delivered.
+    """
+    affine = _affine_extents(written)
+    return (AFFINE, affine) if affine is not None else (TABLE, np.concatenate([file.extents for file in written]))
+
+
+def locate_samples(
+    encoding: str, array: Extents, ids: Integers, rows: Integers, fields: Sequence[int]
+) -> tuple[Integers, Integers, Integers]:
+    """(offset, stored, delivered), each int64 [n, fields], of samples `ids`, which are number `rows` in their files."""
+    if encoding == TABLE:
+        rows_of_table = array[np.ix_(ids, np.asarray(fields, dtype=np.int64))]
+        return rows_of_table[:, :, 0], rows_of_table[:, :, 1], rows_of_table[:, :, 2]
+    first, step, length = (np.asarray(array[list(fields), column]) for column in range(3))
+    stored = np.repeat(length[None], len(ids), axis=0)
+    return first + rows[:, None] * step, stored, stored.copy()
+
+
+def _affine_extents(written: Sequence[Written]) -> Extents | None:
+    extents = max((file.extents for file in written), key=len)  # any file: the longest knows the step
+    step = extents[1, :, 0] - extents[0, :, 0] if len(extents) > 1 else np.zeros(extents.shape[1], dtype=np.int64)
+    affine: Extents = np.stack([extents[0, :, 0], step, extents[0, :, 1]], axis=1)
+    for file in written:
+        rows = np.arange(len(file.extents))[:, None]
+        regular = (file.extents[:, :, 0] == affine[:, 0] + rows * affine[:, 1]).all() and (
+            file.extents[:, :, 1:] == affine[:, 2, None]
+        ).all()
+        if not regular:
+            return None
+    return affine
+
 
 NAME, EXTENTS, CHECKSUMS = "manifest.json", "extents.npy", "checksums.npy"
 STORE = "object-store.url"  # beside the tables of a dataset whose files are objects in a store
@@ -216,3 +263,47 @@ def _require_order(files: Sequence[FileEntry]) -> None:
 
 
 ANEW = "Restore the file, or make it again: `dlio-bench index` does for files of others, `generate` in a new folder."
+
+
+def manifest_of(layout: Layout, files: Sequence[FileEntry], folder: Path, *, seed: int, spec: str) -> Manifest:
+    """The manifest of a dataset of `layout` whose files are all there; `complete` fills in the tables. OSError."""
+    return Manifest(
+        schema=SCHEMA,
+        spec=spec,
+        workload=layout.workload,
+        variant=layout.variant,
+        container=layout.container,
+        tiny=layout.tiny,
+        fill=layout.fill,
+        seed=seed,
+        generator=GENERATOR,
+        source=layout.source,
+        fields=layout.fields,
+        files=tuple(files),
+        auxiliary=tuple(_auxiliary(folder, name) for name in layout.auxiliary),
+        encoding="",
+        extents_sha256="",
+        checksums_sha256="",
+        fingerprint=fingerprint(),
+    )
+
+
+def complete(folder: Path, manifest: Manifest, written: Sequence[Written]) -> None:
+    """Write extents.npy and checksums.npy of `written`, one a file, and manifest.json last. OSError."""
+    encoding, table = encode_extents(written)
+    arrays = {EXTENTS: table, CHECKSUMS: np.concatenate([file.checksums for file in written])}
+    digests = {}
+    for name, array in arrays.items():
+        content = BytesIO()
+        np.save(content, array)
+        digests[name] = sha256(content.getvalue())
+        write_whole(folder / name, content.getvalue())
+    for parent in {(folder / file.name).parent for file in manifest.files}:
+        sync(parent)
+    whole = replace(manifest, encoding=encoding, extents_sha256=digests[EXTENTS], checksums_sha256=digests[CHECKSUMS])
+    write_whole(folder / NAME, to_json(whole))
+
+
+def _auxiliary(folder: Path, name: str) -> AuxiliaryEntry:
+    content = (folder / name).read_bytes()
+    return AuxiliaryEntry(name, len(content), crc32c(content))

@@ -7,7 +7,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.worker_processes import spawn
+from dlio_bench.processes import spawn
 
 MOST_WORKERS = 8
 ALONE = 64_000_000  # bytes that one process works through sooner than others start

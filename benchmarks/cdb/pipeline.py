@@ -50,7 +50,7 @@ class Processes:
         from concurrent.futures import ProcessPoolExecutor
         from concurrent.futures.process import BrokenProcessPool
 
-        from dlio_bench.worker_processes import fork_server
+        from dlio_bench.processes import fork_server
 
         context = fork_server(_WORKER)
         before = set(multiprocessing.active_children())

@@ -13,7 +13,7 @@ from dlio_bench import recorder
 from dlio_bench.benchmarks.cdb.decode import USED, Labels, Normal, Plane
 from dlio_bench.benchmarks.cdb.layout import GROUP
 from dlio_bench.components import CODE
-from dlio_bench.forked import begin_worker
+from dlio_bench.processes import begin_worker
 
 # image float32 [4, rows, columns], labels int32, weights float32; bytes of the file; seconds reading, seconds decoding
 Image = tuple[Plane, Labels, Plane, int, float, float]

@@ -7,8 +7,7 @@ Numbers of configurations are published; parameters and bytes that follow from t
 from msgspec import Struct
 
 from dlio_bench.benchmarks.registry import WORKLOADS
-from dlio_bench.errors import UsageError
-from dlio_bench.refusals import unknown
+from dlio_bench.errors import UsageError, unknown
 
 FLOAT16, FLOAT32 = 2, 4  # bytes of a number
 FULLY_SHARDED = 3  # stage of ZeRO: weights, gradients and optimiser state are shared out

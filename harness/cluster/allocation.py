@@ -10,10 +10,59 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.cluster import host_file
 from dlio_bench.harness.cluster.mpi_library import ask
-from dlio_bench.harness.cluster.variables import STARTED
+from dlio_bench.harness.cluster.variables import HOSTFILE, STARTED
 from dlio_bench.reports.view.formatting import plural
+
+# Files that name hosts, outside of a scheduler: `node1`, `node1 slots=4` (Open MPI) or `node1:4` (MPICH) on a line.
+
+# A name or an IPv4 address; the slots, if they are given. Open MPI's max_slots limits what we never ask for.
+_LINE = re.compile(r"([A-Za-z0-9][\w.-]*)(?:\s*:\s*(\d+))?(?:\s+slots\s*=\s*(\d+))?(?:\s+max[_-]slots\s*=\s*\d+)?")
+
+
+class NamedHost(Struct, frozen=True):
+    """A host, and how many ranks it is for; None: the file does not say."""
+
+    name: str
+    slots: int | None
+
+
+def read_host_file(file: Path) -> tuple[NamedHost, ...]:
+    """The hosts in the order of their first lines; a host on several lines has all of their slots. UsageError."""
+    try:
+        lines = file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise UsageError(
+            f"The host file '{file}' cannot be read: {why}. Give a file with a host on each line."
+        ) from error
+    slots: dict[str, int | None] = {}
+    for number, line in enumerate(lines, 1):
+        content = line.partition("#")[0].strip()
+        if not content:
+            continue
+        match = _LINE.fullmatch(content)
+        given = None if match is None else match[2] or match[3]
+        if match is None or (given is not None and int(given) < 1) or (match[2] and match[3]):
+            raise UsageError(
+                f"The host file '{file}', line {number}: '{content}' names no host. Write a host on each line, and how "
+                "many ranks it is for if it matters: 'node1', 'node1 slots=4' or 'node1:4'."
+            )
+        name = match[1]
+        if name in slots:
+            slots[name] = (slots[name] or 1) + int(given or 1)
+        else:
+            slots[name] = None if given is None else int(given)
+    if not slots:
+        raise UsageError(f"The host file '{file}' names no host. Write one on each line, such as 'node1 slots=4'.")
+    return tuple(NamedHost(name, count) for name, count in slots.items())
+
+
+def hosts_in_file(env: Mapping[str, str]) -> tuple[NamedHost, ...]:
+    """The hosts of the file that `--hostfile` or its variable names; none without one. UsageError."""
+    file = env.get(HOSTFILE)
+    return read_host_file(Path(file)) if file else ()
+
 
 GIVERS = {"slurm": "Slurm", "flux": "Flux", "lsf": "LSF", "pbs": "PBS"}
 
@@ -82,7 +131,7 @@ def find(env: Mapping[str, str]) -> Allocation | None:
     if STARTED in env:
         count, each, _ = env[STARTED].split(" ", 2)
         return Allocation("launched", int(count), int(each))
-    if named := host_file.given(env):
+    if named := hosts_in_file(env):
         slots = [host.slots for host in named if host.slots is not None]
         return _with_tasks(Allocation("hostfile", len(named)), slots if len(slots) == len(named) else [])
     giver, nodes = _nodes(env)

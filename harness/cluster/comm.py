@@ -1,13 +1,57 @@
-"""How the ranks of a job communicate: the methods that MPI and a single rank both offer."""
+"""How the ranks of a job communicate: the methods that MPI and a single rank both offer, and the cores of a rank."""
 
+import functools
+import math
+import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.errors import BenchError
-from dlio_bench.harness.cluster.cores import Cores
+from dlio_bench.harness.cluster.environment import usable_cores
+
+Cpus = frozenset[int]
+
+
+class Cores(NamedTuple):
+    """What a rank can compute with, in processors as the kernel counts them.
+
+    rank: its part, fractions included. host: the processors that ranks of its host may run on. bound: how many
+    processors the rank may run on; None if those are all that the machine has.
+    """
+
+    rank: float
+    host: Cpus
+    bound: int | None
+
+
+def cores_of(cpus: Cpus, of_ranks: Sequence[Cpus], usable: int, machine: int) -> Cores:
+    """The cores of the rank that may run on `cpus`.
+
+    of_ranks: the processors of each rank of its host, itself included. A processor counts for a rank as 1 / ranks that
+    may run there. usable: of all these processors; less than there are where a control group has a quota, which then
+    cuts all parts alike. machine: how many processors the machine has.
+    """
+    ranks_on = Counter(cpu for each in of_ranks for cpu in each)
+    whole = math.lcm(*ranks_on.values())  # in integers, so that two halves are a core
+    part = sum(whole // ranks_on[cpu] for cpu in cpus)
+    bound = len(cpus) if len(cpus) < machine else None
+    return Cores(part * usable / (whole * len(ranks_on)), frozenset(ranks_on), bound)
+
+
+def allowed_cpus() -> Cpus:
+    """The processors that this process may run on (sched_getaffinity(2))."""
+    return frozenset(os.sched_getaffinity(0))
+
+
+def cores_here(of_ranks: Sequence[Cpus]) -> Cores:
+    """The cores of this process, which is a rank beside others of its host; of_ranks: as for cores_of."""
+    usable = usable_cores(frozenset().union(*of_ranks))
+    return cores_of(allowed_cpus(), of_ranks, usable, os.cpu_count() or 1)
+
 
 # Bytes, and the ranks that each gets a copy of them.
 Outgoing = tuple[memoryview, Sequence[int]]
@@ -143,3 +187,88 @@ def together(comm: Comm, work: Callable[[], Result]) -> list[Result]:
         if failed is not None:
             raise failed
     return [made for made, _ in done]
+
+
+class Solo:
+    """One rank, no MPI."""
+
+    rank, size, host_rank, host_size = 0, 1, 0, 1
+    launched = (0,)
+
+    @functools.cached_property
+    def cores(self) -> Cores:
+        """See Comm."""
+        return cores_here([allowed_cpus()])
+
+    def barrier(self) -> None:
+        """See Comm."""
+
+    def gather(self, value: Any) -> list[Any] | None:
+        """See Comm."""
+        return [value]
+
+    def allgather(self, value: Any) -> list[Any]:
+        """See Comm."""
+        return [value]
+
+    def total(self, values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+        """See Comm."""
+        return values
+
+    def greatest(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """See Comm."""
+        return values
+
+    def blocks(self, values: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+        """See Comm."""
+        yield values[np.newaxis]
+
+    def exchange(
+        self, outgoing: Iterator[Outgoing], inbox: memoryview, expected: int, arrived: Callable[[int, memoryview], None]
+    ) -> None:
+        """See Comm. One rank can only write to itself."""
+        del expected
+        for content, receivers in outgoing:
+            for _ in receivers:
+                inbox[: len(content)] = content
+                arrived(0, inbox[: len(content)])
+
+    def swap(
+        self, outgoing: npt.NDArray[Any], receiver: int, incoming: npt.NDArray[Any], source: int, seconds: float
+    ) -> None:
+        """See Comm."""
+        del receiver, source, seconds
+        incoming[...] = outgoing
+
+    def split(self, color: int | None) -> Comm | None:
+        """See Comm."""
+        return None if color is None else self
+
+    def several_threads(self) -> bool:
+        """See Comm. There is nobody to talk to."""
+        return True
+
+    def all_sum(self, values: Floats, sums: Floats, seconds: float) -> None:
+        """See Comm."""
+        del seconds
+        sums[:] = values
+
+    def sum_to_first(self, values: Floats, sums: Floats, seconds: float, first: int = 0) -> None:
+        """See Comm."""
+        del first
+        self.all_sum(values, sums, seconds)
+
+    def from_first(self, content: npt.NDArray[Any], seconds: float, first: int = 0) -> None:
+        """See Comm."""
+
+    def tell(self, rank: int, number: int) -> None:
+        """See Comm. There is nobody else."""
+        raise ValueError(f"there is no rank {rank} to tell {number}")
+
+    def told(self) -> tuple[int, int] | None:
+        """See Comm."""
+        return None
+
+    def abort(self, status: int) -> None:
+        """See Comm."""
+        os._exit(status)

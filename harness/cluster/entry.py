@@ -14,17 +14,16 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dlio_bench.errors import BenchError, EnvironmentFailure, Stalled, out_of_memory
-from dlio_bench.forked import die_with_parent
 from dlio_bench.harness.cluster import interfaces
-from dlio_bench.harness.cluster.code import code_digest, place
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.environment import host_name
+from dlio_bench.harness.cluster.environment import code_digest, code_place, host_name
 from dlio_bench.harness.cluster.job import KEPT_FILE, SavedJob, await_path, leave
 from dlio_bench.harness.cluster.life import Pulse, life, numbered, read_limit
 from dlio_bench.harness.cluster.mpi import connect
 from dlio_bench.harness.cluster.process import DOING, EVENT, FAILED, LAST_WORDS, MET, STALLED
 from dlio_bench.harness.cluster.stacks import Stacks, on_signal
 from dlio_bench.harness.machine.mounts import failed_call
+from dlio_bench.processes import die_with_parent
 
 STDOUT = 1
 JobT = TypeVar("JobT", bound=SavedJob)
@@ -151,7 +150,7 @@ def require_same_code(comm: Comm, expected: str) -> None:
 
     To read it takes a rank as many calls of the file system as to import it.
     """
-    here = (host_name(), place())
+    here = (host_name(), code_place())
     part = comm.split(zlib.crc32(repr(here).encode()) & 0x7FFFFFFF)  # MPI_Comm_split's colours are not negative
     assert part is not None
     alike = len(set(part.allgather(here))) == 1  # a checksum may be that of two hosts

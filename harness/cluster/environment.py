@@ -1,25 +1,83 @@
 """The description of a machine in results: enough to explain a number and to tell two machines apart, no secrets."""
 
+import hashlib
 import math
 import os
 import platform
 import re
 import shutil
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from dlio_bench import __version__
-from dlio_bench.harness.cluster.code import installed
-from dlio_bench.harness.cluster.mpi_library import ask, loaded_library
-from dlio_bench.harness.cluster.session_folder import SESSION_FOLDER
-from dlio_bench.harness.machine.cgroup import cpu_quota
+from dlio_bench.harness.cluster.mpi_library import SESSION_FOLDER, ask, loaded_library
 from dlio_bench.harness.machine.hardware import drives, network_links
-from dlio_bench.harness.machine.memory import memory
+from dlio_bench.harness.machine.memory import cpu_quota, memory
 from dlio_bench.harness.machine.mounts import client_version, existing, mount_of
 from dlio_bench.reports.document.environment import Host, Mount
+
+_ROOMS = ("benchmarks", "datagen", "harness", "reports")
+_BESIDE = ("numpy", "h5py", "mpi4py")
+
+
+def _folders(package: str) -> list[Path]:
+    spec = find_spec(package)
+    return [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
+
+
+def sources() -> Iterator[tuple[str, Path]]:
+    """(name, file) of every .py file of the installed package, sorted by name; names start below `dlio_bench`.
+
+    The same names come out of an installed wheel and of an editable install, whose packages lie in folders of their own
+    and whose root package lies inside another's (harness/root).
+    """
+    roots = _folders("dlio_bench")
+    files = {file.name: file for folder in roots for file in folder.glob("*.py")}
+    for room in _ROOMS:
+        for folder in _folders(f"dlio_bench.{room}"):
+            for file in folder.rglob("*.py"):
+                if not any(file.is_relative_to(root) for root in roots if root != folder.parent):
+                    files[f"{room}/{file.relative_to(folder).as_posix()}"] = file
+    yield from sorted(files.items())
+
+
+def digest_of(files: Iterator[tuple[str, Path]], versions: dict[str, str | None]) -> str:
+    """SHA-256 (hexadecimal) over names and bytes, each with its length before it, and over the versions."""
+    total = hashlib.sha256()
+    for name, file in files:
+        body = file.read_bytes()
+        total.update(f"{len(name)} {name} {len(body)} ".encode())
+        total.update(body)
+    total.update(repr(sorted(versions.items())).encode())
+    return total.hexdigest()
+
+
+def installed(package: str) -> str | None:
+    """The installed version of a distribution, None where there is none. Imports nothing."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def code_place() -> str:
+    """The same for two processes of a host whose code is the same files: interpreter, path, folders of packages."""
+    rooms = ("dlio_bench", *(f"dlio_bench.{room}" for room in _ROOMS))
+    folders = [folder.stat() for name in rooms for folder in _folders(name)]
+    return repr((sys.executable, sys.path, [(folder.st_dev, folder.st_ino) for folder in folders]))
+
+
+@cache
+def code_digest() -> str:
+    """One name for this rank's code: all .py files of dlio_bench and the versions of NumPy, h5py and mpi4py."""
+    return digest_of(sources(), {package: installed(package) for package in _BESIDE})
+
 
 PACKAGES = ("dlio-bench", "numpy", "h5py", "mpi4py", "crc32c", "isal", "tensorflow", "tensorflow-cpu", "horovod")
 

@@ -16,10 +16,9 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from dlio_bench.errors import UsageError
+from dlio_bench.errors import UsageError, one_of
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.cluster.variables import INTERFACE
-from dlio_bench.refusals import one_of
 
 LOOPBACK = "127.0.0.1"
 NET = Path("/sys/class/net")

@@ -12,9 +12,8 @@ from msgspec import Struct, field
 
 from dlio_bench.atomic_files import naming
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.cluster.code import code_digest
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.environment import host_name
+from dlio_bench.harness.cluster.environment import code_digest, host_name
 from dlio_bench.reports.document.files import write_whole
 
 JOB_FILE, MEASURED_FILE = "job.json", "measured.json"

@@ -7,7 +7,7 @@ No launcher binds ranks to cores of its own accord: a rank is a trainer and its 
 core (Open MPI's and Slurm's default) would read with that core alone. A binding that the site or the user has chosen,
 by a variable or in --launcher-args, stays.
 
-Launchers lead each line that a rank prints by its number, where they can: see rank_log.
+Launchers lead each line that a rank prints by its number, where they can: see RankLog in outcome.
 """
 
 import shlex
@@ -16,10 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.errors import EnvironmentFailure, UsageError, unknown
 from dlio_bench.harness.cluster.launch_site import Site
 from dlio_bench.harness.cluster.variables import HOSTFILE, LAUNCHER_ARGS
-from dlio_bench.refusals import unknown
 
 
 class Job(Struct, frozen=True):
@@ -231,7 +230,7 @@ def _none(job: Job, site: Site) -> tuple[str, ...]:
         )
     if site.arguments:
         raise UsageError("--launcher-args: --launcher none starts nothing. Give them to what starts the ranks.")
-    return (sys.executable, "-P", "-m", "dlio_bench.harness.cluster.relay", *job.command[-2:])
+    return (sys.executable, "-P", "-m", "dlio_bench.harness.cluster.joined", *job.command[-2:])
 
 
 LAUNCHERS: dict[str, Launcher] = {

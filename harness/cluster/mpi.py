@@ -14,13 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
-from dlio_bench.harness.cluster import comm, cores, unconnected
-from dlio_bench.harness.cluster.comm import Comm, Floats, Outgoing
-from dlio_bench.harness.cluster.inbox import Inbox, send
+from dlio_bench.harness.cluster import comm
+from dlio_bench.harness.cluster.comm import Comm, Cores, Floats, Outgoing, Solo, allowed_cpus, cores_here
 from dlio_bench.harness.cluster.life import beside, life
+from dlio_bench.harness.cluster.links import Inbox, send
 from dlio_bench.harness.cluster.meeting import LOOK_OUT, MOST, Meeting, make_page, map_page
-from dlio_bench.harness.cluster.singleton import leaving_nothing
-from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.cluster.mpi_library import leaving_nothing, why_unconnected
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -43,7 +42,7 @@ SETTLE_SECONDS = 0.5
 class Mpi:
     """Ranks of MPI_COMM_WORLD."""
 
-    def __init__(self, world: "MPI.Comm", host: "MPI.Comm", of_rank: cores.Cores) -> None:
+    def __init__(self, world: "MPI.Comm", host: "MPI.Comm", of_rank: Cores) -> None:
         self._world = world
         self._host = host
         self.cores = of_rank
@@ -360,13 +359,13 @@ def connect(ranks: int) -> Comm:
         return Solo()
     world = _connected(ranks)
     host = host_of(world)
-    return Mpi(world, host, cores.here(host.allgather(cores.allowed())))
+    return Mpi(world, host, cores_here(host.allgather(allowed_cpus())))
 
 
 def _connected(ranks: int) -> World:
     world = whole_world(f"a job of {ranks} ranks")
     if world.Get_size() != ranks:
-        raise EnvironmentFailure(unconnected.why(ranks, world.Get_size(), mpi_version()))
+        raise EnvironmentFailure(why_unconnected(ranks, world.Get_size(), mpi_version()))
     return world
 
 

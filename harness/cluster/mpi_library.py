@@ -1,4 +1,4 @@
-"""Which MPI library belongs to an mpirun, and which one Python really loads.
+"""Which MPI library belongs to an mpirun, which one Python really loads, and what it leaves on disk.
 
 The wheel of mpi4py (4.1) is built for two ABIs and looks for libmpi when `mpi4py.MPI` is imported: first symbols that
 are in the process already (a preload), then the files of MPI4PY_LIBMPI, then `lib/` of the virtual environment, of the
@@ -16,11 +16,17 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
+
+from dlio_bench.free_space import SHARED_MEMORY
+from dlio_bench.harness.cluster.variables import MPI_PLUGINS
+from dlio_bench.harness.machine.temp_folders import temp_folder
 
 Flavor = Literal["openmpi", "mpich", "intel"]
 
@@ -167,3 +173,70 @@ def greetings(out: str) -> list[Greeting]:
         except (ValueError, KeyError, TypeError):
             continue
     return sorted(ranks, key=lambda greeting: greeting.rank)
+
+
+# MPI in a process that no launcher has started: all that Open MPI keeps on disk for it is removed here.
+#
+# Open MPI 5 leaves that to the launcher's daemon, and there is none (its pull request 13261): a segment of 16 MiB in
+# /dev/shm, and a folder of the session.
+
+_LAUNCHED = ("PMIX_", "PMI_", "OMPI_COMM_")  # variables of a process that a launcher has started begin so
+_TRANSPORTS = "OMPI_MCA_btl"
+
+
+@contextmanager
+def leaving_nothing() -> Iterator[None]:
+    """MPI is loaded inside, and begins; a rank that a launcher has started loads it as always.
+
+    One process needs no memory shared with others, and its session's folder only while MPI begins.
+    """
+    if any(name.startswith(_LAUNCHED) for name in os.environ):
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="dlio-bench-mpi-") as folder:
+        settings = {"TMPDIR": folder, _TRANSPORTS: os.environ.get(_TRANSPORTS, "self")}
+        before = {name: os.environ.get(name) for name in settings}
+        os.environ.update(settings)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
+
+
+# The files of Open MPI for a job on one host, in folders that go with the job: killed daemons and ranks leave them.
+#
+# On several hosts they stay where Open MPI puts them: a folder of this host would not be there on the others.
+
+SESSION_FOLDER = "dlio-bench-session-"
+_OF_DAEMONS = ("PRTE_MCA_prte_tmpdir_base", "OMPI_MCA_orte_tmpdir_base")  # Open MPI 5 and 4
+_OF_RANKS = "OMPI_MCA_btl_vader_backing_directory"  # the memory that they share; of both versions
+
+
+@contextmanager
+def in_session_folder(env: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """The environment for a launcher on this host. What the user has set stays. OSError."""
+    with temp_folder(SESSION_FOLDER) as session, temp_folder(SESSION_FOLDER, SHARED_MEMORY) as shared:
+        yield dict.fromkeys(_OF_DAEMONS, str(session)) | {_OF_RANKS: str(shared)} | dict(env)
+
+
+def why_unconnected(ranks: int, size: int, library: str | None) -> str:
+    """The message where `ranks` were asked for and came up in worlds of `size`, as under srun without its plug-in.
+
+    library: name and version of the MPI library.
+    """
+    wrong = f"{ranks} ranks were asked for, but they came up in worlds of {size}"
+    if "SLURM_STEP_ID" not in os.environ:
+        return (
+            f"{wrong}: the launcher and the MPI library do not belong together. `dlio-bench doctor` shows both; choose "
+            "another with --launcher."
+        )
+    known = os.environ.get(MPI_PLUGINS)
+    return (
+        f"{wrong}: srun did not connect them, as its --mpi does not fit the MPI library ({library}). Take "
+        "SLURM_MPI_TYPE and --mpi out of the way, or name there what the library speaks: pmix for Open MPI, pmi2 for "
+        f"MPICH and Intel MPI.{f' `srun --mpi=list` has {known}.' if known else ''} Or use --launcher mpirun."
+    )

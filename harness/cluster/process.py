@@ -19,14 +19,13 @@ from typing import IO, Any
 
 from msgspec import Struct, field
 
-from dlio_bench import signals, worker_processes
+from dlio_bench import processes, signals
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.forked import die_with_parent
 from dlio_bench.harness.cluster import stacks, watch
 from dlio_bench.harness.cluster.life import PULSE, forget_limit, write_limit
-from dlio_bench.harness.cluster.outcome import RETRIES, Outcome, why_failed, why_stalled
-from dlio_bench.harness.cluster.rank_log import RankLog
-from dlio_bench.harness.cluster.session_folder import in_session_folder
+from dlio_bench.harness.cluster.mpi_library import in_session_folder
+from dlio_bench.harness.cluster.outcome import RETRIES, Outcome, RankLog, why_failed, why_stalled
+from dlio_bench.processes import die_with_parent
 
 EVENT = "@dlio-bench "  # begins each line that a rank writes for the launching command
 STALLED = "stalled"  # the event of a rank that has waited too long for others
@@ -106,7 +105,7 @@ def _once(argv: Sequence[str], env: Mapping[str, str], folder: Path, on_event: O
         forget_limit(folder)
         if watching is not None:
             _await_end(watching.processes())
-        worker_processes.sweep()
+        processes.sweep()
     hosts = watching.hosts() if watching is not None else {}
     return Outcome(status, stalled, heard.reports, heard.began, folder, heard.crashed, hosts)
 

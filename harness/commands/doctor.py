@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from dlio_bench.errors import BenchError
 from dlio_bench.free_space import SHARED_MEMORY, free_bytes
-from dlio_bench.harness.cluster import allocation, launch_env, launch_site, launchers, mpi_library
-from dlio_bench.harness.cluster.code import installed
-from dlio_bench.harness.cluster.environment import physical_cores, usable_cores
+from dlio_bench.harness.cluster import allocation, launch_site, launchers, mpi_library
+from dlio_bench.harness.cluster.environment import installed, physical_cores, usable_cores
 from dlio_bench.harness.cluster.mpi_library import Greeting
+from dlio_bench.harness.cluster.start import launch_env
 from dlio_bench.harness.machine import mounts
 from dlio_bench.harness.machine.memory import memory
 from dlio_bench.harness.storage import cache
@@ -142,7 +142,7 @@ def _mpi(site: launch_site.Site, env: Mapping[str, str]) -> list[Finding]:
     mpirun = Finding("mpirun", True, f"{family} {site.mpi_version or ''} ({site.mpirun})".replace("  ", " "))
     ranks = 2
     job = launchers.Job(1, ranks, mpi_library.hello_command(), virtual=True)
-    settings = launch_env.launch_env(job, site, env)
+    settings = launch_env(job, site, env)
     argv = launchers.LAUNCHERS["mpirun"](replace(job, env=settings), site)
     answer = mpi_library.ask(argv, {**env, **settings}, _PATIENCE)
     return [mpirun, judge_hello(answer, ranks, site, _remedy(site, env))]

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from dlio_bench.errors import UsageError
-from dlio_bench.refusals import did_you_mean
+from dlio_bench.errors import UsageError, did_you_mean
 
 FOLDER = Path(__file__).parents[2] / "docs"  # of the clone; of the wheel dlio_bench/docs
 

@@ -4,8 +4,7 @@ import argparse
 import re
 from typing import Any, NoReturn
 
-from dlio_bench.errors import UsageError
-from dlio_bench.refusals import did_you_mean
+from dlio_bench.errors import UsageError, did_you_mean
 from dlio_bench.wrapping import wrapped
 
 

@@ -19,8 +19,7 @@ from typing import Annotated, Any, TypeAlias, get_type_hints
 
 from msgspec import Struct
 
-from dlio_bench.errors import UsageError
-from dlio_bench.refusals import did_you_mean, one_of
+from dlio_bench.errors import UsageError, did_you_mean, one_of
 from dlio_bench.units import format_bytes, parse_bytes, parse_seconds
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"

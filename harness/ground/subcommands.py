@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 
 from dlio_bench import signals
-from dlio_bench.forked import die_with_parent
 from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.cluster.process import python_command
+from dlio_bench.processes import die_with_parent
 
 RESUME = "DLIO_BENCH_RESUME"  # for the commands that another one starts: what a user gives to go on
 MESSAGE = "DLIO_BENCH_MESSAGE"  # for the same: the file that keeps the message with which one of them fails

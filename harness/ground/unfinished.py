@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from dlio_bench import documents
 from dlio_bench.errors import EnvironmentFailure, UsageError
-from dlio_bench.harness.cluster.code import code_digest
+from dlio_bench.harness.cluster.environment import code_digest
 from dlio_bench.harness.ground.folders import FINISHED, UNFINISHED
 from dlio_bench.reports.document.files import write_whole
 from dlio_bench.reports.document.typed import convert, to_json

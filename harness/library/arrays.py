@@ -10,9 +10,9 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from dlio_bench.batches import Batch, Bytes
+from dlio_bench.errors import unknown
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import touched
-from dlio_bench.refusals import unknown
 
 Array: TypeAlias = npt.NDArray[Any]
 Arrays: TypeAlias = dict[str, Any]  # field -> array [n, ...], or a list of n arrays where their lengths differ

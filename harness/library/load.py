@@ -10,10 +10,10 @@ from dlio_bench.batches import Ids
 from dlio_bench.benchmarks import tensors
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.dataset import Dataset, open_dataset
-from dlio_bench.datagen.found_files import found
+from dlio_bench.datagen.index import found_files
 from dlio_bench.datagen.layout import TRAIN
 from dlio_bench.datagen.manifest import NAME
-from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
+from dlio_bench.errors import DataError, EnvironmentFailure, UsageError, require_at_least, unknown
 from dlio_bench.harness.cluster import interfaces
 from dlio_bench.harness.cluster.comm import Comm, together
 from dlio_bench.harness.cluster.environment import host_name
@@ -32,7 +32,6 @@ from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Reader
 from dlio_bench.harness.readers.threads import reading_threads
 from dlio_bench.harness.storage.direct import Alignment, alignment_of
-from dlio_bench.refusals import require_at_least, unknown
 
 RAISE, SKIP = "raise", "skip"
 PATIENCE = 300.0  # seconds, as a command waits for a rank that makes no progress
@@ -176,7 +175,7 @@ def _opened(comm: Comm, place: Path, fields: Sequence[str], patterns: Sequence[s
         mine: list[Dataset] = []
         together(comm, lambda: mine.append(open_dataset(place)))
         return mine[0]
-    data = together(comm, lambda: found(place, fields, patterns) if comm.rank == 0 else None)[0]
+    data = together(comm, lambda: found_files(place, fields, patterns) if comm.rank == 0 else None)[0]
     assert data is not None
     return data
 

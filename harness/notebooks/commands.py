@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.forked import die_with_parent
+from dlio_bench.processes import die_with_parent
 
 GRACE = 10.0  # seconds that a process has to end by itself
 LOOK = 0.05  # seconds between two looks at a process

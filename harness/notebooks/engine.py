@@ -4,8 +4,8 @@ import os
 import sys
 from pathlib import Path
 
-from dlio_bench.forked import die_with_parent
 from dlio_bench.harness.cluster.life import beside
+from dlio_bench.processes import die_with_parent
 
 CONNECTION = Path("security") / "ipcontroller-engine.json"  # in the controller's folder
 PATIENCE = 120  # seconds until a controller that does not answer is given up

@@ -24,11 +24,10 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dlio_bench.errors import UsageError
+from dlio_bench.errors import UsageError, did_you_mean, one_of
 from dlio_bench.harness.plan import deals
 from dlio_bench.harness.plan.draws import Ids, Purpose, shuffled, through_buffer, words
 from dlio_bench.harness.plan.shape import KEEP, ONE_ORDER, Shape
-from dlio_bench.refusals import did_you_mean, one_of
 
 __all__ = ["ORDERS", "Ids", "Order", "Shape", "every_sample_once", "find_order", "permutation", "steps_of"]
 

@@ -4,8 +4,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from dlio_bench.errors import UsageError
-from dlio_bench.refusals import unknown
+from dlio_bench.errors import UsageError, unknown
 
 Ids = npt.NDArray[np.int64]
 

@@ -13,9 +13,8 @@ from dlio_bench.batches import Ids
 from dlio_bench.benchmarks.pipeline import Decode, Pipeline
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.comm import Comm, Solo
 from dlio_bench.harness.cluster.interfaces import LOOPBACK
-from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.plan.policies import (
     AHEAD,
     LOADERS,

@@ -20,7 +20,7 @@ from dlio_bench.harness.readers import web_shards
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Planned, Tally
 from dlio_bench.harness.readers.torch_loader import PREFETCH, explained, pytorch, quiet, working
-from dlio_bench.worker_processes import fork_server
+from dlio_bench.processes import fork_server
 
 _WORKER = "dlio_bench.harness.readers.web_samples"
 Delivered = Iterator[tuple[Ids, Bytes]]

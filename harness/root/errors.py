@@ -1,10 +1,8 @@
-"""The failures a user can act on. Each message is one paragraph: the thing, its value, the fix.
+"""What a user can cause: the errors, what each says, and refusals of values with what was meant and what is allowed."""
 
-The command line prints the message (never a traceback) and exits with the status of its class. (1, limit missed, and 3,
-INVALID, are verdicts on a finished run and not errors.)
-"""
-
+import difflib
 import errno
+from collections.abc import Collection, Sequence
 
 
 class BenchError(Exception):
@@ -84,3 +82,28 @@ def out_of_memory(error: MemoryError, where: str, smaller: str) -> EnvironmentFa
 
 
 ERRORS: dict[int, type[BenchError]] = {kind.status: kind for kind in (UsageError, EnvironmentFailure, DataError)}
+
+
+def unknown(what: str, name: str, known: Collection[str]) -> UsageError:
+    """The error for a name that is not `known`. what: an option ('--fill') or a noun ('workload')."""
+    opening = f"{what} '{name}' is not known" if what.startswith("-") else f"There is no {what} '{name}'"
+    return UsageError(f"{opening}.{did_you_mean(name, known)} Use {one_of([*known])}.")
+
+
+def did_you_mean(name: str, known: Collection[str]) -> str:
+    """A question that starts with a blank, or nothing if no known name is similar. Ignores case."""
+    nearest = difflib.get_close_matches(name.lower(), {word.lower(): word for word in known}, n=1)
+    return next((f" Did you mean '{word}'?" for word in known if word.lower() in nearest), "")
+
+
+def one_of(words: Sequence[str]) -> str:
+    """'a', 'a or b', 'a, b or c'."""
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def require_at_least(lowest: int, **values: float | None) -> None:
+    """UsageError for an option below `lowest`; by keyword: ranks_per_node is --ranks-per-node. None: not given."""
+    for name, value in values.items():
+        if value is not None and value < lowest:
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{flag} {value} is too small: it must be at least {lowest}.")

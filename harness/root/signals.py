@@ -8,9 +8,11 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from queue import SimpleQueue
 from types import FrameType
+from typing import TypeVar
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 LEAST_SECONDS = 0.01  # a timer of 0 never rings
@@ -125,3 +127,37 @@ def _raise(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the 
 def _leave_to_check(swallowed: "sys.UnraisableHookArgs") -> None:
     if not isinstance(swallowed.exc_value, Interrupted):
         _print(swallowed)
+
+
+T = TypeVar("T")
+
+
+def interruptible(source: Callable[[], Iterator[T]]) -> Iterator[T]:
+    """What the iterator `source()` yields, taken from it by a thread of its own.
+
+    Python raises a signal's exception in the main thread, between any two instructions. Inside the locks of an
+    executor's futures, which are Python code, it leaves a lock taken: the executor then waits for ever when it is shut
+    down. So the main thread only waits for items here, and an interrupt does that wait no harm. Whoever stops early
+    makes `source` end too: it is closed at its next item. Raises what `source` raises.
+    """
+    items: SimpleQueue[tuple[T] | BaseException | None] = SimpleQueue()
+    stopped = threading.Event()
+
+    def run() -> None:
+        try:
+            for item in source():
+                items.put((item,))
+                if stopped.is_set():
+                    break
+            items.put(None)
+        except BaseException as error:  # noqa: BLE001 - it is raised where the items are wanted
+            items.put(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        while (entry := items.get()) is not None:
+            if isinstance(entry, BaseException):
+                raise entry
+            yield entry[0]
+    finally:
+        stopped.set()

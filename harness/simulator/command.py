@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from dlio_bench.benchmarks.profile import ESTIMATE, Profile
 from dlio_bench.benchmarks.workload import Workload
-from dlio_bench.errors import UsageError
+from dlio_bench.errors import UsageError, unknown
 from dlio_bench.harness.cluster.system import MB, SHIPPED, System, named
 from dlio_bench.harness.ground.folders import output_folder
 from dlio_bench.harness.ground.progress import Progress
@@ -24,7 +24,6 @@ from dlio_bench.harness.simulator.axes import NODES, Axis
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.predict import PUBLISHED
 from dlio_bench.harness.simulator.scenarios import SCENARIOS
-from dlio_bench.refusals import unknown
 from dlio_bench.reports.document.typed import to_json
 from dlio_bench.reports.simulation import document as simulation
 from dlio_bench.reports.simulation import text as simulation_text

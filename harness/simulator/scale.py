@@ -37,7 +37,7 @@ from dlio_bench.harness.simulator.predict import (
     useful,
 )
 from dlio_bench.harness.simulator.traces import Outcome, trace
-from dlio_bench.interruptible import interruptible
+from dlio_bench.signals import interruptible
 
 SAMPLED, FEWEST_SAMPLED = 32, 8  # most and fewest nodes: for jobs of 48 to 200 nodes, 8 are as exact as 32
 SAMPLED_ACCESSES = 12_000_000  # of all sampled nodes: about 5 microseconds and 100 bytes each

@@ -19,7 +19,7 @@ from dlio_bench.atomic_files import read_at, write_at
 from dlio_bench.errors import EnvironmentFailure, remedy
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster.environment import host_name
-from dlio_bench.harness.cluster.inbox import Inbox, Where, send
+from dlio_bench.harness.cluster.links import Inbox, Where, send
 from dlio_bench.harness.machine.memory import available_bytes
 from dlio_bench.units import format_bytes
 

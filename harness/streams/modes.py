@@ -5,7 +5,7 @@
 
 from msgspec import Struct
 
-from dlio_bench.refusals import unknown
+from dlio_bench.errors import unknown
 
 ALL, ROUND_ROBIN, ON_DEMAND, PLANNED = "all", "round-robin", "on-demand", "planned"
 

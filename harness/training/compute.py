@@ -11,9 +11,8 @@ from dlio_bench.benchmarks.model import choose
 from dlio_bench.benchmarks.profile import DEFAULT_DEVICE, ESTIMATE, Profile, given
 from dlio_bench.benchmarks.profile_files import load
 from dlio_bench.benchmarks.workload import Workload
-from dlio_bench.errors import UsageError
+from dlio_bench.errors import UsageError, did_you_mean
 from dlio_bench.harness.cluster.life import life
-from dlio_bench.refusals import did_you_mean
 from dlio_bench.units import parse_seconds
 
 PR_SET_TIMERSLACK = 29

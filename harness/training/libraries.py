@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.cluster.code import installed
+from dlio_bench.harness.cluster.environment import installed
 
 TENSORFLOW = ((2, 16), (2, 19))  # from, and below: what Horovod 0.28.1 compiles against, and the package's extras allow
 DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu")

@@ -5,8 +5,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from dlio_bench.errors import UsageError
-from dlio_bench.refusals import did_you_mean
+from dlio_bench.errors import UsageError, did_you_mean
 from dlio_bench.reports.checkpoint.metrics import CHECKPOINT_METRICS
 from dlio_bench.reports.comparing.difference import Change
 from dlio_bench.reports.numbers.intervals import MIN_TRIALS

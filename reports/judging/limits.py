@@ -20,8 +20,7 @@ from msgspec import Struct
 
 from dlio_bench import documents
 from dlio_bench.counters import BYTES, SECONDS, Quantity
-from dlio_bench.errors import EnvironmentFailure, UsageError, remedy
-from dlio_bench.refusals import did_you_mean, one_of
+from dlio_bench.errors import EnvironmentFailure, UsageError, did_you_mean, one_of, remedy
 from dlio_bench.reports.checkpoint.metrics import CHECKPOINT_METRICS
 from dlio_bench.reports.document.marks import MARKS, TINY
 from dlio_bench.reports.numbers.intervals import MIN_TRIALS

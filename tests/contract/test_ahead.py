@@ -12,8 +12,7 @@ import pytest
 
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.cores import Cores
+from dlio_bench.harness.cluster.comm import Comm, Cores
 from dlio_bench.harness.readers import ahead
 from dlio_bench.harness.readers.session import Tally, largest
 from dlio_bench.harness.storage import extents

@@ -11,8 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from dlio_bench.benchmarks.tensors import tensorflow
-from dlio_bench.harness.cluster.comm import Comm, together
-from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.cluster.comm import Comm, Solo, together
 from dlio_bench.harness.training.exchange.exchange import open_exchange
 from dlio_bench.harness.training.exchange.options import ExchangeOptions
 from tests.needs import require

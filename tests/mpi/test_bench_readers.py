@@ -16,8 +16,8 @@ import pytest
 from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.errors import DataError, EnvironmentFailure
+from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.cluster.entry import Caller
-from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.commands.bench_readers import yardsticks
 from dlio_bench.harness.commands.bench_readers.command import facts, ratios
 from dlio_bench.harness.commands.bench_readers.job import H5PYS, PREFETCH, PREFETCH_CRC, TFDATAS, Job, raws

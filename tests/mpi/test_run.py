@@ -19,8 +19,8 @@ import pytest
 
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster import process
+from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.cluster.environment import usable_cores
-from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.commands.run import measurement
 from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.commands.run.measured import rank

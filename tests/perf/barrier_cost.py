@@ -24,11 +24,12 @@ from pathlib import Path
 import numpy as np
 from msgspec.structs import replace
 
-from dlio_bench.harness.cluster import launch_env, launch_site, launchers
+from dlio_bench.harness.cluster import launch_site, launchers
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.inbox import Inbox, send
+from dlio_bench.harness.cluster.links import Inbox, send
 from dlio_bench.harness.cluster.meeting import make_page, map_page
 from dlio_bench.harness.cluster.mpi import connect
+from dlio_bench.harness.cluster.start import launch_env
 from dlio_bench.harness.training.compute import fine_timers
 
 ROOT = Path(__file__).parents[2]
@@ -147,7 +148,7 @@ def main() -> None:
         for ranks in map(int, asked.ranks.split(",")):
             command = (sys.executable, __file__, "--rank-of", str(ranks), "--rounds", str(asked.rounds), *floor)
             job = launchers.Job(ranks, 1, command, virtual=True)
-            env = launch_env.launch_env(job, site, os.environ)
+            env = launch_env(job, site, os.environ)
             argv = launchers.LAUNCHERS["mpirun"](replace(job, env=env), site)
             subprocess.run(argv, env=os.environ | env, cwd=ROOT, check=True)
 

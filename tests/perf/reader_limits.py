@@ -22,9 +22,10 @@ from msgspec.structs import replace
 from dlio_bench.batches import Batch, Block
 from dlio_bench.benchmarks import registry
 from dlio_bench.datagen.dataset import open_dataset
-from dlio_bench.harness.cluster import launch_env, launch_site, launchers
+from dlio_bench.harness.cluster import launch_site, launchers
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.mpi import connect
+from dlio_bench.harness.cluster.start import launch_env
 from dlio_bench.harness.commands.run.asked.sizing import trial_size
 from dlio_bench.harness.commands.run.measured import loop
 from dlio_bench.harness.commands.run.measured.rank import SWITCH_SECONDS
@@ -164,7 +165,7 @@ def main() -> None:
         return
     site = launch_site.detect_site(os.environ)
     job = launchers.Job(asked.ranks, 1, (sys.executable, __file__, "--is-rank", *sys.argv[1:]), virtual=True)
-    env = launch_env.launch_env(job, site, os.environ)
+    env = launch_env(job, site, os.environ)
     argv = launchers.LAUNCHERS["mpirun"](replace(job, env=env), site)
     subprocess.run(argv, env=os.environ | env, check=True)
 

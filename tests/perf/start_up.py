@@ -70,7 +70,7 @@ def command(folder: Path, ranks: int) -> tuple[str, ...]:
 
 def main() -> None:
     """See above."""
-    from dlio_bench.harness.cluster.code import code_digest
+    from dlio_bench.harness.cluster.environment import code_digest
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -402,7 +402,7 @@ FAULTS = [
          "unit/test_trend.py"),
     ),
     *_faults(
-        "harness/root/refusals.py",
+        "harness/root/errors.py",
         ("difflib.get_close_matches(name.lower(), {word.lower(): word for word in known}, n=1)", "[]",
          "what was probably meant", "unit/test_cli.py"),
     ),
@@ -452,7 +452,7 @@ FAULTS = [
          "fields are cut at the wrong places", LOADER),
     ),
     *_faults(
-        "harness/cluster/borrowed.py",
+        "harness/library/ranks.py",
         ("world = lent.Dup()", "world = lent.Split(lent.Get_rank())", "ranks do not share the samples",
          "mpi/test_library.py"),
     ),

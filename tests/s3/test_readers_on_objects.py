@@ -12,8 +12,7 @@ from dlio_bench.batches import Ids
 from dlio_bench.datagen import objects
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import DataError, EnvironmentFailure
-from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.cluster.comm import Comm, Solo
 from dlio_bench.harness.readers.session import Tally
 from tests.contract import test_placed, test_readers, test_staged
 from tests.contract.test_placed import PlacedContract

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
-from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.training import checkpoint
 from dlio_bench.harness.training.checkpoint import State
 

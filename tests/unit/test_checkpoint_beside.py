@@ -8,7 +8,7 @@ import pytest
 from dlio_bench.benchmarks.published_models.models import MODELS
 from dlio_bench.errors import DataError, EnvironmentFailure
 from dlio_bench.harness.cli import main
-from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.commands.checkpoints.beside import KEPT, beside
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.training.trainer import Emulated

@@ -13,8 +13,8 @@ import pytest
 
 from dlio_bench.errors import DataError
 from dlio_bench.harness.cli import main
+from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.cluster.entry import Caller
-from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.commands.checkpoints import command
 from dlio_bench.harness.commands.checkpoints.job import Job
 from dlio_bench.harness.commands.checkpoints.rank import Rank, measure

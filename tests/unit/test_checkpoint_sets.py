@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dlio_bench.errors import DataError
+from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.cluster.entry import Caller
 from dlio_bench.harness.cluster.job import KEPT_FILE
-from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.commands.checkpoints import sets, transfer
 from dlio_bench.harness.commands.checkpoints.job import Job
 from dlio_bench.harness.commands.checkpoints.options import LAYOUTS

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dlio_bench.harness.cluster import code
+from dlio_bench.harness.cluster import environment
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("benchmarks", "datagen", "harness", "reports")
@@ -17,10 +17,10 @@ ROOMS = ("benchmarks", "datagen", "harness", "reports")
 def test_every_source_file_counts_once() -> None:
     expected = {file.relative_to(ROOT).as_posix() for room in ROOMS for file in (ROOT / room).rglob("*.py")}
     expected = {name.removeprefix("harness/root/") for name in expected}
-    names = [name for name, _ in code.sources()]
+    names = [name for name, _ in environment.sources()]
     assert names == sorted(set(names))
     assert set(names) == expected
-    assert {"errors.py", "harness/cluster/code.py", "reports/__init__.py"} <= set(names)
+    assert {"errors.py", "harness/cluster/environment.py", "reports/__init__.py"} <= set(names)
 
 
 def test_an_installed_copy_has_the_same_digest_until_a_byte_changes(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_an_installed_copy_has_the_same_digest_until_a_byte_changes(tmp_path: Pa
     shutil.copytree(ROOT / "harness/root", package, ignore=skip)
     for room in ROOMS:
         shutil.copytree(ROOT / room, package / room, ignore=shutil.ignore_patterns("__pycache__", "root"))
-    script = "from dlio_bench.harness.cluster import code; print(code.__file__, code.code_digest())"
+    script = "from dlio_bench.harness.cluster import environment as e; print(e.__file__, e.code_digest())"
 
     def copied() -> str:
         env = os.environ | {"PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -38,10 +38,10 @@ def test_an_installed_copy_has_the_same_digest_until_a_byte_changes(tmp_path: Pa
         assert Path(file).is_relative_to(tmp_path)
         return digest
 
-    assert copied() == code.code_digest()
+    assert copied() == environment.code_digest()
     with (package / "reports/__init__.py").open("a") as file:
         file.write("\n")
-    assert copied() != code.code_digest()
+    assert copied() != environment.code_digest()
 
 
 @pytest.fixture
@@ -53,12 +53,12 @@ def two(tmp_path: Path) -> list[tuple[str, Path]]:
 
 def test_names_bytes_and_versions_all_count(two: list[tuple[str, Path]]) -> None:
     (_, a), (_, b) = two
-    base = code.digest(iter(two), {"numpy": "2"})
+    base = environment.digest_of(iter(two), {"numpy": "2"})
     assert len(base) == 64
-    assert code.digest(iter(two), {"numpy": "2"}) == base
-    assert code.digest(iter(two), {"numpy": "3"}) != base
-    assert code.digest(iter(two), {"numpy": None}) != base
-    assert code.digest(iter([("a", a), ("c", b)]), {"numpy": "2"}) != base
+    assert environment.digest_of(iter(two), {"numpy": "2"}) == base
+    assert environment.digest_of(iter(two), {"numpy": "3"}) != base
+    assert environment.digest_of(iter(two), {"numpy": None}) != base
+    assert environment.digest_of(iter([("a", a), ("c", b)]), {"numpy": "2"}) != base
     a.write_bytes(b"1")
     b.write_bytes(b"23")  # the same bytes in a row, cut elsewhere
-    assert code.digest(iter(two), {"numpy": "2"}) != base
+    assert environment.digest_of(iter(two), {"numpy": "2"}) != base

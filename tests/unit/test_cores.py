@@ -7,18 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlio_bench.harness.cluster import cores
-from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.cluster.comm import Cores, Solo, allowed_cpus, cores_of
 from dlio_bench.harness.readers.threads import spare_cores
 
 MACHINE = 8
 ANY = frozenset(range(MACHINE))
 
 
-def of(number: int, *of_ranks: Sequence[int], usable: int | None = None) -> cores.Cores:
+def of(number: int, *of_ranks: Sequence[int], usable: int | None = None) -> Cores:
     """The cores of one of the ranks of a host."""
     sets = [frozenset(cpus) for cpus in of_ranks]
-    return cores.cores_of(sets[number], sets, len(frozenset().union(*sets)) if usable is None else usable, MACHINE)
+    return cores_of(sets[number], sets, len(frozenset().union(*sets)) if usable is None else usable, MACHINE)
 
 
 @pytest.mark.parametrize("ranks", range(1, 13))
@@ -49,11 +48,11 @@ def test_a_quota_cuts_the_parts_of_all_ranks() -> None:
 @given(st.lists(st.frozensets(st.integers(0, MACHINE - 1), min_size=1), min_size=1, max_size=9))
 def test_the_parts_of_all_ranks_are_the_cores_of_the_host(sets: list[frozenset[int]]) -> None:
     usable = max(1, len(frozenset().union(*sets)) // 2)
-    assert sum(cores.cores_of(cpus, sets, usable, MACHINE).rank for cpus in sets) == pytest.approx(usable)
+    assert sum(cores_of(cpus, sets, usable, MACHINE).rank for cpus in sets) == pytest.approx(usable)
 
 
 def test_a_rank_alone_has_the_processors_that_it_may_run_on() -> None:
-    every = cores.allowed()
+    every = allowed_cpus()
     assert Solo().cores.host == every
     os.sched_setaffinity(0, {min(every)})
     try:

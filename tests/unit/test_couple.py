@@ -14,7 +14,7 @@ from dlio_bench.benchmarks.grayscott.published import DECK, SLOWDOWNS
 from dlio_bench.benchmarks.grayscott.solver import Slab, slab
 from dlio_bench.errors import DataError, StreamTimeout
 from dlio_bench.harness.cli import main
-from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.commands.coupling.rank import turned
 from dlio_bench.harness.commands.coupling.ways.files import HEAD, FileInlet, FileOutlet, output
 from dlio_bench.reports.coupling import document as couple

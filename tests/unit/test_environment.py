@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio_bench.harness.cluster import environment
-from dlio_bench.harness.machine import cgroup, memory, mounts
+from dlio_bench.harness.machine import memory, mounts
 
 MOUNTINFO = """\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard
@@ -70,9 +70,9 @@ def test_limits_of_control_groups_version_2(tmp_path: Path) -> None:
     files |= {"job/memory.stat": "anon 1500000\nshmem 900000\nactive_file 100000\ninactive_file 500000\n"}
     quotas = {"job/cpu.max": "max 100000\n", "job/step/cpu.max": "150000 100000\n"}
     sys = _tree(tmp_path / "sys/fs/cgroup", files | quotas).parents[1]
-    assert cgroup.memory_limit(proc, sys) == 4_096_000  # an ancestor's limit holds too
-    assert cgroup.memory_left(proc, sys) == 4_096_000 - 3_000_000 + 600_000  # page cache is free
-    assert cgroup.cpu_quota(proc, sys) == 1.5
+    assert memory.memory_limit(proc, sys) == 4_096_000  # an ancestor's limit holds too
+    assert memory.memory_left(proc, sys) == 4_096_000 - 3_000_000 + 600_000  # page cache is free
+    assert memory.cpu_quota(proc, sys) == 1.5
 
 
 def test_limits_of_control_groups_version_1(tmp_path: Path) -> None:
@@ -83,18 +83,18 @@ def test_limits_of_control_groups_version_1(tmp_path: Path) -> None:
     files |= {"memory/job/memory.stat": "active_file 1\ntotal_active_file 300000\ntotal_inactive_file 100000\n"}
     quotas = {"cpu/cpu.cfs_quota_us": "50000\n", "cpu/cpu.cfs_period_us": "100000\n"}
     sys = _tree(tmp_path / "sys/fs/cgroup", files | quotas).parents[1]
-    assert cgroup.memory_limit(proc, sys) == 1_048_576
-    assert cgroup.memory_left(proc, sys) == 1_048_576 - 1_000_000 + 400_000
-    assert cgroup.cpu_quota(proc, sys) == 0.5
+    assert memory.memory_limit(proc, sys) == 1_048_576
+    assert memory.memory_left(proc, sys) == 1_048_576 - 1_000_000 + 400_000
+    assert memory.cpu_quota(proc, sys) == 0.5
 
 
 def test_no_limit_is_none(tmp_path: Path) -> None:
     proc = _tree(tmp_path / "proc", {"self/cgroup": "5:memory:/\n4:cpu,cpuacct:/\n0::/\n"})
     files = {"memory/memory.limit_in_bytes": "9223372036854771712\n", "cpu/cpu.cfs_quota_us": "-1\n"}
     sys = _tree(tmp_path / "sys/fs/cgroup", files | {"cpu/cpu.cfs_period_us": "100000\n"}).parents[1]
-    assert cgroup.memory_limit(proc, sys) is cgroup.memory_left(proc, sys) is None
-    assert cgroup.cpu_quota(proc, sys) is None
-    assert cgroup.memory_limit(tmp_path / "no", tmp_path / "no") is None
+    assert memory.memory_limit(proc, sys) is memory.memory_left(proc, sys) is None
+    assert memory.cpu_quota(proc, sys) is None
+    assert memory.memory_limit(tmp_path / "no", tmp_path / "no") is None
 
 
 def test_memory_is_the_least_of_machine_and_group(monkeypatch: pytest.MonkeyPatch) -> None:

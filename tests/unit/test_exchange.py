@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
-from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.training.exchange import exchange as module
 from dlio_bench.harness.training.exchange.background import Background
 from dlio_bench.harness.training.exchange.choice import Choice

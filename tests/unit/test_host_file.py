@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.cluster import allocation, launch_env, launch_site, launchers
-from dlio_bench.harness.cluster.host_file import NamedHost, read
+from dlio_bench.harness.cluster import allocation, launch_site, launchers
+from dlio_bench.harness.cluster.allocation import NamedHost, read_host_file
+from dlio_bench.harness.cluster.start import carried_variables, launch_env
 
 
 def test_lines_of_both_families_name_hosts(tmp_path: Path) -> None:
@@ -14,7 +15,7 @@ def test_lines_of_both_families_name_hosts(tmp_path: Path) -> None:
     file.write_text(
         "# ours\nnode1 slots=4  # large\n\nnode2:2\n10.0.0.7\nnode1\nlogin-1.site.example slots=1 max_slots=9\n"
     )
-    assert read(file) == (
+    assert read_host_file(file) == (
         NamedHost("node1", 5), NamedHost("node2", 2), NamedHost("10.0.0.7", None), NamedHost("login-1.site.example", 1)
     )  # fmt: skip
 
@@ -24,15 +25,15 @@ def test_a_line_that_names_no_host_is_refused(tmp_path: Path, line: str) -> None
     file = tmp_path / "hosts"
     file.write_text(f"node1\n{line}\n")
     with pytest.raises(UsageError, match=f"{file}', line 2: '{line}' names no host"):
-        read(file)
+        read_host_file(file)
 
 
 def test_a_file_without_hosts_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read: No such file"):
-        read(tmp_path / "none")
+        read_host_file(tmp_path / "none")
     (tmp_path / "hosts").write_text("# nobody\n")
     with pytest.raises(UsageError, match="names no host"):
-        read(tmp_path / "hosts")
+        read_host_file(tmp_path / "hosts")
 
 
 def test_a_file_of_hosts_is_an_allocation_for_mpirun(tmp_path: Path) -> None:
@@ -61,11 +62,11 @@ def test_ranks_on_other_hosts_get_what_a_shell_there_would_not_have() -> None:
         "HOME": "/h",
         "TMPDIR": "/t",
     }
-    assert launch_env.carried(env) == ("DLIO_BENCH_CACHE", "OMP_NUM_THREADS", "PATH", "PYTHONPATH")
+    assert carried_variables(env) == ("DLIO_BENCH_CACHE", "OMP_NUM_THREADS", "PATH", "PYTHONPATH")
 
 
 def test_credentials_of_an_object_store_reach_other_hosts_by_name_alone() -> None:
-    names = launch_env.carried(
+    names = carried_variables(
         {"AWS_SECRET_ACCESS_KEY": "hidden", "https_proxy": "http://hidden@p", "SSL_CERT_FILE": "c"}
     )
     assert names == ("AWS_SECRET_ACCESS_KEY", "SSL_CERT_FILE", "https_proxy")
@@ -79,8 +80,6 @@ def test_credentials_of_an_object_store_reach_other_hosts_by_name_alone() -> Non
 def test_an_interface_goes_to_ranks_and_to_mpi_on_several_hosts() -> None:
     site = launch_site.Site(mpirun="/m/mpirun", mpi_flavor="openmpi", cores=2)
     env = {"DLIO_BENCH_INTERFACE": "eth1", "PRTE_MCA_prte_if_include": "eth0"}
-    several = launch_env.launch_env(launchers.Job(2, 1, ("command",)), site, env)
+    several = launch_env(launchers.Job(2, 1, ("command",)), site, env)
     assert several == {"DLIO_BENCH_INTERFACE": "eth1", "OMPI_MCA_btl_tcp_if_include": "eth1"}
-    assert "DLIO_BENCH_INTERFACE" not in launch_env.launch_env(
-        launchers.Job(2, 1, ("command",), virtual=True), site, env
-    )
+    assert "DLIO_BENCH_INTERFACE" not in launch_env(launchers.Job(2, 1, ("command",), virtual=True), site, env)

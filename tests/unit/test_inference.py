@@ -12,7 +12,7 @@ from dlio_bench.benchmarks.hepcnnb.model import HEPCNNB_CNN, fields
 from dlio_bench.benchmarks.model import Part, Sample
 from dlio_bench.benchmarks.tensor_batches import lend
 from dlio_bench.errors import DataError, Diverged, UsageError
-from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.commands.run.asked.inference import Inference as AskedInference
 from dlio_bench.harness.commands.run.asked.jobs import jobs
 from dlio_bench.harness.commands.run.asked.options import Options

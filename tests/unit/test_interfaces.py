@@ -9,8 +9,8 @@ import pytest
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster import interfaces, links
+from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.cluster.interfaces import LOOPBACK, addresses, require_named, serving
-from dlio_bench.harness.cluster.solo import Solo
 
 FAST, SLOW, BRIDGE = "10.0.0.3", "10.1.0.1", "172.17.0.1"
 WIRED = {"slow": SLOW, "fast": FAST, "docker0": BRIDGE}

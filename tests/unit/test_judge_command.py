@@ -14,8 +14,8 @@ import pytest
 
 from dlio_bench.benchmarks.published_models.models import MODELS, SUBSET
 from dlio_bench.benchmarks.registry import WORKLOADS
+from dlio_bench.errors import one_of
 from dlio_bench.harness.cli import main
-from dlio_bench.refusals import one_of
 from dlio_bench.reports.document.result import save
 from tests.results import complete
 

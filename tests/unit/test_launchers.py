@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import mpi_library
 from dlio_bench.harness.cluster.allocation import nodes as nodes_of
-from dlio_bench.harness.cluster.launch_env import launch_env, single_host_env
 from dlio_bench.harness.cluster.launch_site import Site, detect_site, slurm_plugins
 from dlio_bench.harness.cluster.launchers import LAUNCHERS, Job, choose
 from dlio_bench.harness.cluster.mpi_library import ask, greetings, hello_command, loaded_library, pairing_env
+from dlio_bench.harness.cluster.start import launch_env, single_host_env
 from tests.processes import PATIENCE, until
 from tests.ranks import mpirun
 
@@ -70,7 +70,7 @@ ARGV: dict[str, tuple[str, Job, Site, str]] = {
     "pals":
         ("pals", REAL, Site(programs={"pals": "/p/mpiexec"}),
          "/p/mpiexec -n 32 --ppn 8 --cpu-bind none --envall --env A=$1 --env B=2,3"),
-    "none": ("none", REAL, Site(started=(4, 8)), f"{sys.executable} -P -m dlio_bench.harness.cluster.relay"),
+    "none": ("none", REAL, Site(started=(4, 8)), f"{sys.executable} -P -m dlio_bench.harness.cluster.joined"),
 }  # fmt: skip
 
 

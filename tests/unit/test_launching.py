@@ -8,8 +8,8 @@ import pytest
 
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster import job
+from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.cluster.job import MEASURED_FILE, SavedJob, leave
-from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.cluster.start import Launch
 from dlio_bench.harness.ground.launching import brought_back, launched
 

@@ -1,6 +1,6 @@
 """Nodes that a job under Slurm lost are told from what srun says, and from what it leaves out."""
 
-from dlio_bench.harness.cluster.lost_nodes import told
+from dlio_bench.harness.cluster.outcome import lost_nodes
 
 HOSTS = {0: "node1", 1: "node1", 2: "node2", 3: "node2", 4: "node3.site", 5: "node3.site"}
 CANCELLED = """srun: Job step aborted: Waiting up to 7 seconds for job step to finish.
@@ -13,21 +13,21 @@ GIVEN_UP = "srun: error: Timed out waiting for job step to complete\n"
 
 
 def test_a_node_of_whose_ranks_nothing_is_heard_is_named() -> None:
-    sentences = told(CANCELLED + GIVEN_UP, HOSTS, "nothing was measured")
+    sentences = lost_nodes(CANCELLED + GIVEN_UP, HOSTS, "nothing was measured")
     assert sentences is not None
     assert sentences.startswith("node3.site did not tell how rank 4, rank 5 ended")
     assert "nothing was measured" in sentences
 
 
 def test_a_time_limit_that_is_over_does_not_blame_ranks_that_have_ended() -> None:
-    sentences = told(CANCELLED, HOSTS, "nothing was measured", waited=True)
+    sentences = lost_nodes(CANCELLED, HOSTS, "nothing was measured", waited=True)
     assert sentences is not None
     assert sentences.startswith("node3.site did not tell")
-    assert told("", HOSTS, "nothing was measured", waited=True) is None
+    assert lost_nodes("", HOSTS, "nothing was measured", waited=True) is None
 
 
 def test_a_node_that_slurm_gave_up_is_named() -> None:
-    sentences = told(f"srun: error: Node failure on node3\n{CANCELLED}", {}, "nothing was measured")
+    sentences = lost_nodes(f"srun: error: Node failure on node3\n{CANCELLED}", {}, "nothing was measured")
     assert sentences is not None
     assert "gave up node3," in sentences
 
@@ -44,15 +44,15 @@ the daemon itself.
 
 
 def test_a_host_to_which_mpirun_lost_its_connection_is_named() -> None:
-    sentences = told(UNREACHABLE, HOSTS, "nothing was measured")
+    sentences = lost_nodes(UNREACHABLE, HOSTS, "nothing was measured")
     assert sentences is not None
     assert sentences.startswith("node3 was lost, with rank 4, rank 5 (")
     assert sentences.endswith("nothing was measured.")
 
 
 def test_nothing_is_made_up() -> None:
-    assert told(CANCELLED, HOSTS, "") is None  # srun was still waiting, or has heard of all
-    assert told(CANCELLED + GIVEN_UP, {}, "") is None  # ranks that told nothing of themselves
+    assert lost_nodes(CANCELLED, HOSTS, "") is None  # srun was still waiting, or has heard of all
+    assert lost_nodes(CANCELLED + GIVEN_UP, {}, "") is None  # ranks that told nothing of themselves
     of_each_node = CANCELLED + "srun: error: node3: tasks 4,5: Killed\n" + GIVEN_UP
-    assert told(of_each_node, HOSTS, "") is None
-    assert told("a rank printed: tasks 0-1: Killed", HOSTS, "") is None
+    assert lost_nodes(of_each_node, HOSTS, "") is None
+    assert lost_nodes("a rank printed: tasks 0-1: Killed", HOSTS, "") is None

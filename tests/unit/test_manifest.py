@@ -12,11 +12,23 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dlio_bench.benchmarks.registry import WORKLOADS
-from dlio_bench.datagen import extents
 from dlio_bench.datagen.dataset import Dataset, missing_or_resized, open_dataset
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import PHYSICAL, RANDOM, Written
-from dlio_bench.datagen.manifest import CHECKSUMS, EXTENTS, NAME, file_sha256, from_json, sha256, spec_digest, to_json
+from dlio_bench.datagen.manifest import (
+    AFFINE,
+    CHECKSUMS,
+    EXTENTS,
+    NAME,
+    TABLE,
+    encode_extents,
+    file_sha256,
+    from_json,
+    locate_samples,
+    sha256,
+    spec_digest,
+    to_json,
+)
 from dlio_bench.errors import DataError, UsageError
 
 HEP = WORKLOADS["hepcnnb"].variants["224"](True, RANDOM)
@@ -68,13 +80,13 @@ def test_the_spec_digest_tells_all_datasets_apart() -> None:
 
 
 def test_regular_layouts_are_a_row_a_field(hep: Dataset) -> None:
-    assert hep.manifest.encoding == extents.AFFINE
+    assert hep.manifest.encoding == AFFINE
     assert (hep.folder / EXTENTS).stat().st_size == 128 + 9 * 3 * 8
 
 
 def test_irregular_layouts_are_a_table(imagenet: Dataset, tmp_path: Path) -> None:
-    assert imagenet.manifest.encoding == extents.TABLE
-    assert generate(V1, 2, tmp_path / "v1", 1).manifest.encoding == extents.TABLE
+    assert imagenet.manifest.encoding == TABLE
+    assert generate(V1, 2, tmp_path / "v1", 1).manifest.encoding == TABLE
 
 
 @given(
@@ -85,15 +97,15 @@ def test_irregular_layouts_are_a_table(imagenet: Dataset, tmp_path: Path) -> Non
 @settings(max_examples=60, deadline=None)
 def test_both_encodings_say_the_same(files: list[int], first: list[int], lengths: int) -> None:
     written = [regular(count, first, lengths) for count in files]
-    encoding, affine = extents.encode(written)
-    assert encoding == extents.AFFINE
+    encoding, affine = encode_extents(written)
+    assert encoding == AFFINE
     table = np.concatenate([one.extents for one in written])
     ids = np.arange(sum(files))[::-1]
     rows = np.concatenate([np.arange(count) for count in files])[::-1]
     fields = list(range(len(first)))[::-1]
     for one, other in zip(
-        extents.locate(extents.AFFINE, affine, ids, rows, fields),
-        extents.locate(extents.TABLE, table, ids, rows, fields),
+        locate_samples(AFFINE, affine, ids, rows, fields),
+        locate_samples(TABLE, table, ids, rows, fields),
         strict=True,
     ):
         np.testing.assert_array_equal(one, other)
@@ -104,7 +116,7 @@ def test_both_encodings_say_the_same(files: list[int], first: list[int], lengths
 def test_one_irregular_sample_makes_a_table(file: int, place: tuple[int, int, int], value: int) -> None:
     written = [regular(3, [0, 100], 8), regular(3, [0, 100], 8)]
     written[file].extents[place] = value
-    assert extents.encode(written)[0] == extents.TABLE
+    assert encode_extents(written)[0] == TABLE
 
 
 def test_locate_finds_the_file_and_the_bytes(imagenet: Dataset) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dlio_bench.harness.cluster.life import forget_limit, write_limit
-from dlio_bench.harness.cluster.orphans import Lookout
+from dlio_bench.harness.cluster.life import Lookout, forget_limit, write_limit
 from tests.processes import until
 
 RANK = """

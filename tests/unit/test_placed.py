@@ -16,9 +16,8 @@ from dlio_bench.batches import Ids
 from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.comm import Comm, Solo
 from dlio_bench.harness.cluster.peers import Peers, Serving
-from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.commands.run.measured.consumer import damaged
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.placement.rule import Behaviour

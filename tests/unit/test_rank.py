@@ -10,8 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from dlio_bench.benchmarks.registry import find
-from dlio_bench.harness.cluster.code import code_digest
-from dlio_bench.harness.cluster.environment import host_name
+from dlio_bench.harness.cluster.environment import code_digest, host_name
 from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.asked.training import Training

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dlio_bench.harness.cluster import rank_log
-from dlio_bench.harness.cluster.rank_log import RankLog, led
+from dlio_bench.harness.cluster import outcome
+from dlio_bench.harness.cluster.outcome import RankLog, led
 
 
 @pytest.mark.parametrize(
@@ -24,8 +24,8 @@ def test_lines_are_led_by_the_rank(line: str, labels: bool, expected: str) -> No
 
 
 def test_the_file_is_bounded_and_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rank_log, "MOST_BYTES", 1000)
-    monkeypatch.setattr(rank_log, "TAIL", 5)
+    monkeypatch.setattr(outcome, "MOST_BYTES", 1000)
+    monkeypatch.setattr(outcome, "TAIL", 5)
     log = RankLog(tmp_path / "ranks.log", "mpirun")
     assert not log.is_there
     for number in range(100_000):

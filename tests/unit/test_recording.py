@@ -15,7 +15,7 @@ import pytest
 from dlio_bench import recorder
 from dlio_bench.components import CODE
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.commands.run.measured import recording
 from dlio_bench.harness.commands.run.measured.trial import TrialTimes
 from dlio_bench.harness.readers.session import Reader

@@ -2,8 +2,7 @@
 
 import pytest
 
-from dlio_bench.errors import UsageError
-from dlio_bench.refusals import require_at_least, unknown
+from dlio_bench.errors import UsageError, require_at_least, unknown
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.commands.run.measured import steps_file
 
 RANKS, STEPS, TRIALS = 64, 2000, 3

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
-from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.commands.storage_bench import plan, reading, sizing
 from dlio_bench.harness.storage.direct import require
 from tests.direct_folder import direct_folder

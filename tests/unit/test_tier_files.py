@@ -9,14 +9,14 @@ import pytest
 from msgspec.structs import replace
 
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.cluster.inbox import Inbox, Where, send
+from dlio_bench.harness.cluster.links import Inbox, Where, send
 from dlio_bench.harness.storage import tier_files
 from tests.processes import open_files
 
 OTHER = """
 import sys
 from pathlib import Path
-from dlio_bench.harness.cluster.inbox import Inbox
+from dlio_bench.harness.cluster.links import Inbox
 from dlio_bench.harness.storage import tier_files
 places, sizes = [None, Path(sys.argv[1]), None], [100, 100, 0]
 with Inbox() as inbox:

@@ -15,7 +15,7 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster import clocks
 from dlio_bench.harness.cluster.clocks import Ahead
-from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.commands.run.measured import recording, unfinished_spans
 from dlio_bench.harness.commands.run.measured.trial import TrialTimes
 from dlio_bench.harness.machine import rescue

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dlio_bench import worker_processes
+from dlio_bench import processes
 from dlio_bench.free_space import SHARED_MEMORY
 
 USER = """
@@ -57,12 +57,12 @@ def left_of(name: str) -> set[str]:
 @pytest.mark.parametrize("how", ["worker_processes.spawn()", "worker_processes.fork_server('json')"])
 def test_names_go_with_a_process_that_ends_and_are_swept_after_one_that_was_killed(how: str, tmp_path: Path) -> None:
     with working(how, tmp_path) as (user, name):
-        worker_processes.sweep()
+        processes.sweep()
         assert len(left_of(name)) > 1  # it is at work: a folder and semaphores
         os.killpg(user.pid, signal.SIGKILL)  # with its resource tracker
         user.wait()
         assert len(left_of(name)) > 1
-        worker_processes.sweep()
+        processes.sweep()
         assert left_of(name) == set()
     with working(how, tmp_path) as (user, name):
         _, err = user.communicate(timeout=60)

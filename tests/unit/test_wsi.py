@@ -24,7 +24,7 @@ from dlio_bench.benchmarks.wsi.workload import WSI
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import PHYSICAL
 from dlio_bench.errors import DataError, UsageError
-from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.commands.calibration.compute.command import Options as CalibrateOptions
 from dlio_bench.harness.commands.calibration.compute.command import make_job
 from dlio_bench.harness.commands.run.asked import training

@@ -4,10 +4,9 @@ import argparse
 from importlib.resources import files
 from pathlib import Path
 
-from dlio_bench.errors import UsageError
+from dlio_bench.errors import UsageError, unknown
 from dlio_bench.harness.ground.options import Commands
 from dlio_bench.harness.ground.outcome import Outcome, add_require
-from dlio_bench.refusals import unknown
 
 EXAMPLES = """\
 examples:

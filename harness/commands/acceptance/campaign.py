@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dlio_bench import signals
-from dlio_bench.errors import ERRORS, DataError, EnvironmentFailure, OutOfTime, UsageError
+from dlio_bench.errors import ERRORS, DataError, EnvironmentFailure, OutOfTime, UsageError, one_of
 from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.commands.acceptance.parts import Part
 from dlio_bench.harness.commands.acceptance.plan import Plan
@@ -15,7 +15,6 @@ from dlio_bench.harness.commands.acceptance.record import Say, note
 from dlio_bench.harness.commands.run.told.foresight import expected
 from dlio_bench.harness.ground.folders import FINISHED, STATUS
 from dlio_bench.harness.ground.subcommands import run_command
-from dlio_bench.refusals import one_of
 from dlio_bench.reports import storage
 from dlio_bench.reports.checkpoint import document as checkpoint
 from dlio_bench.reports.checkpoint.types import Document

@@ -11,10 +11,9 @@ import msgspec
 from msgspec import Meta, Struct
 
 from dlio_bench import documents
-from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError, remedy
+from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError, did_you_mean, one_of, remedy, unknown
 from dlio_bench.harness.cluster.launchers import LAUNCHERS
 from dlio_bench.harness.cluster.watch import parse_timeout
-from dlio_bench.refusals import did_you_mean, one_of, unknown
 from dlio_bench.reports.acceptance import System
 from dlio_bench.units import parse_bytes
 

@@ -17,8 +17,7 @@ from msgspec import Struct
 from dlio_bench.atomic_files import write_at
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.free_space import free_bytes
-from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.solo import Solo
+from dlio_bench.harness.cluster.comm import Comm, Solo
 from dlio_bench.harness.commands.storage_bench import reading
 from dlio_bench.harness.commands.storage_bench.plan import Reads
 from dlio_bench.harness.machine.memory import available_bytes
@@ -26,7 +25,7 @@ from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.plan.orders import permutation
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.storage.pfs.board import Board
-from dlio_bench.interruptible import interruptible
+from dlio_bench.signals import interruptible
 from dlio_bench.units import format_bytes
 
 SECONDS = 0.5  # of a trial, as far as the test files have bytes for it

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from dlio_bench.harness.cluster import interfaces
-from dlio_bench.harness.cluster.comm import Comm, together
+from dlio_bench.harness.cluster.comm import Comm, Solo, together
 from dlio_bench.harness.cluster.entry import Caller, run_measuring_rank
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.cluster.job import SavedJob
 from dlio_bench.harness.cluster.links import Address
 from dlio_bench.harness.cluster.peers import Peers, Serving
-from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.commands.calibration import streaming
 from dlio_bench.harness.commands.calibration.decoding import decode_rate
 from dlio_bench.harness.commands.calibration.probes import Place, rate, tier_rates

@@ -14,7 +14,7 @@ from msgspec.structs import asdict, replace
 
 import dlio_bench
 from dlio_bench import documents
-from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure, OutOfTime, UsageError
+from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure, OutOfTime, UsageError, unknown
 from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.cluster.launchers import LAUNCHERS
 from dlio_bench.harness.commands.capacity.options import Options
@@ -30,7 +30,6 @@ from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.ground.subcommands import going_on, run_command
 from dlio_bench.harness.machine.memory import memory
 from dlio_bench.harness.storage.pfs.spec import parse_spec
-from dlio_bench.refusals import unknown
 from dlio_bench.reports import capacity as document
 from dlio_bench.reports.capacity import Capacity, Probe, Runs
 from dlio_bench.reports.document.files import write_whole

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from msgspec.structs import asdict
 
-from dlio_bench.harness.cluster.comm import Comm, Outgoing
+from dlio_bench.harness.cluster.comm import Comm, Outgoing, Solo
 from dlio_bench.harness.cluster.entry import Caller, run_measuring_rank
-from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.commands.coupling.job import FILES, REFERENCES, SOLVER_ALONE, SST, TWINS_ALONE, Job
 from dlio_bench.harness.commands.coupling.sides import Consumer, Producer, Timed
 from dlio_bench.harness.commands.coupling.ways.files import FileInlet, FileOutlet

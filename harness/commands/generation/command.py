@@ -17,7 +17,7 @@ from dlio_bench.datagen.layout import Layout
 from dlio_bench.datagen.manifest import PROGRESS, spec_digest
 from dlio_bench.datagen.workers import ALONE, usual_workers, worker_pool
 from dlio_bench.datagen.writers import Work, Writer
-from dlio_bench.errors import UsageError
+from dlio_bench.errors import UsageError, require_at_least
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.start import Ranks
 from dlio_bench.harness.commands.generation import uploads
@@ -27,8 +27,7 @@ from dlio_bench.harness.commands.generation.rank import Job, by_ranks
 from dlio_bench.harness.ground.arguments import allocated_scale
 from dlio_bench.harness.ground.folders import cache_folder, work_folder
 from dlio_bench.harness.ground.progress import Progress
-from dlio_bench.interruptible import interruptible
-from dlio_bench.refusals import require_at_least
+from dlio_bench.signals import interruptible
 from dlio_bench.units import format_bytes, format_percent, format_seconds
 
 

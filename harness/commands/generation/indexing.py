@@ -13,8 +13,7 @@ from dlio_bench.benchmarks.layouts import find_layout
 from dlio_bench.datagen import objects
 from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.datagen.formats import CONTAINERS
-from dlio_bench.datagen.found_files import of_many
-from dlio_bench.datagen.index import Indexed, as_stored, candidates, differences, examine, index
+from dlio_bench.datagen.index import Indexed, as_stored, candidates, differences, examine, index, of_many
 from dlio_bench.datagen.layout import RANDOM, Layout
 from dlio_bench.datagen.workers import ALONE, usual_workers, worker_pool
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
@@ -23,7 +22,7 @@ from dlio_bench.harness.commands.generation.command import splits
 from dlio_bench.harness.commands.generation.options import IndexOptions
 from dlio_bench.harness.commands.generation.sorting import sort
 from dlio_bench.harness.ground.progress import Progress
-from dlio_bench.interruptible import interruptible
+from dlio_bench.signals import interruptible
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable
 

@@ -12,8 +12,7 @@ from msgspec import to_builtins
 from dlio_bench.benchmarks import registry
 from dlio_bench.benchmarks.layouts import find_layout
 from dlio_bench.datagen.manifest import PROGRESS, spec_digest
-from dlio_bench.datagen.raw_rate import Raw
-from dlio_bench.datagen.writers import Finished, Timing, Work, raw_share, together, write_file
+from dlio_bench.datagen.writers import Finished, Raw, Timing, Work, raw_share, together, write_file
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.entry import Caller, require_same, run_measuring_rank
 from dlio_bench.harness.cluster.job import SavedJob

@@ -7,9 +7,8 @@ from pathlib import PurePosixPath
 from msgspec import Struct
 
 from dlio_bench.datagen.layout import TEST, TRAIN, VALIDATION, Layout
-from dlio_bench.errors import UsageError
+from dlio_bench.errors import UsageError, unknown
 from dlio_bench.harness.commands.generation.amount import Amount, counts
-from dlio_bench.refusals import unknown
 
 _WORDS = {
     TRAIN: ("train", "training", "trainset"),

@@ -16,7 +16,7 @@ from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.storage.mirror import FOLDER
-from dlio_bench.interruptible import interruptible
+from dlio_bench.signals import interruptible
 from dlio_bench.units import format_bytes
 
 AT_ONCE = 8  # files on their way

@@ -12,13 +12,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from dlio_bench.errors import ERRORS, EnvironmentFailure, UsageError
+from dlio_bench.errors import ERRORS, EnvironmentFailure, UsageError, unknown
 from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.cluster.allocation import TO_COME
 from dlio_bench.harness.cluster.process import python_command
 from dlio_bench.harness.cluster.variables import HOSTFILE
 from dlio_bench.harness.commands.job_script.script import COMMANDS, Script, given, minutes_for, most, render
-from dlio_bench.refusals import unknown
 from dlio_bench.reports.document.files import write_whole
 from dlio_bench.reports.view.formatting import plural
 from dlio_bench.units import format_seconds

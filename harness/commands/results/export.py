@@ -7,11 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlio_bench.errors import UsageError
+from dlio_bench.errors import UsageError, one_of
 from dlio_bench.harness.commands.results.arguments import add_results
 from dlio_bench.harness.ground.folders import require_file
 from dlio_bench.harness.ground.options import Commands
-from dlio_bench.refusals import one_of
 
 if TYPE_CHECKING:
     from dlio_bench.reports.checkpoint.types import Document

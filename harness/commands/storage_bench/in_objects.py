@@ -15,7 +15,7 @@ from dlio_bench.datagen import objects
 from dlio_bench.errors import BenchError
 from dlio_bench.harness.commands.storage_bench.plan import Files, Reads
 from dlio_bench.harness.plan.orders import permutation
-from dlio_bench.interruptible import interruptible
+from dlio_bench.signals import interruptible
 
 NAME = "dlio-bench-storage"  # begins the names of test objects
 RANGES = (64 << 10, 1 << 20, 8 << 20)  # bytes of requests at random places, as far as objects are so large

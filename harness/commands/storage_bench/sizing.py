@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from dlio_bench.benchmarks import registry
 from dlio_bench.datagen.layout import RANDOM
-from dlio_bench.errors import EnvironmentFailure, UsageError
-from dlio_bench.refusals import require_at_least
+from dlio_bench.errors import EnvironmentFailure, UsageError, require_at_least
 from dlio_bench.units import format_bytes, format_percent
 
 LEAST_BYTES, MOST_BYTES = 1_000_000_000, 2_000_000_000  # read in a trial without --size

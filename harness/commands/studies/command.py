@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from dlio_bench import __version__, documents
 from dlio_bench.errors import EnvironmentFailure, UsageError
-from dlio_bench.harness.cluster.code import code_digest
+from dlio_bench.harness.cluster.environment import code_digest
 from dlio_bench.harness.commands.acceptance.record import held
 from dlio_bench.harness.commands.studies import files, work
 from dlio_bench.reports.document.files import write_whole

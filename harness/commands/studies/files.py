@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from dlio_bench import documents
-from dlio_bench.errors import EnvironmentFailure, UsageError, remedy
+from dlio_bench.errors import EnvironmentFailure, UsageError, did_you_mean, one_of, remedy, unknown
 from dlio_bench.harness.commands.coupling.options import COUPLE
 from dlio_bench.harness.commands.generation.options import GENERATE
 from dlio_bench.harness.commands.parser import Parser
@@ -20,7 +20,6 @@ from dlio_bench.harness.commands.studies.work import parts
 from dlio_bench.harness.ground.arguments import add_hosts
 from dlio_bench.harness.ground.options import Commands
 from dlio_bench.harness.simulator.arguments import add_simulate
-from dlio_bench.refusals import did_you_mean, one_of, unknown
 from dlio_bench.reports.study.rows import ATTRIBUTES, is_known
 from dlio_bench.reports.study.types import Claim, Effect, Published, Run, Size, Study, Value
 from dlio_bench.reports.study.verdicts import GROWTHS, band_of, run_of

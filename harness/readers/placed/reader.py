@@ -11,7 +11,7 @@ from dlio_bench.batches import Batch, Ids
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError, UsageError
 from dlio_bench.harness.cluster.comm import together
-from dlio_bench.harness.cluster.inbox import Inbox
+from dlio_bench.harness.cluster.links import Inbox
 from dlio_bench.harness.cluster.peers import Peers, Serving
 from dlio_bench.harness.plan.placement.rule import Placement
 from dlio_bench.harness.readers.placed.backends import Backends, Locations

@@ -16,7 +16,6 @@ from queue import SimpleQueue
 from msgspec import Struct
 
 from dlio_bench.errors import BenchError, EnvironmentFailure
-from dlio_bench.forked import die_with_parent
 from dlio_bench.harness.cluster.process import python_command
 from dlio_bench.harness.machine import mounts
 from dlio_bench.harness.machine.temp_folders import temp_folder
@@ -25,6 +24,7 @@ from dlio_bench.harness.storage.pfs.board import READY, Board
 from dlio_bench.harness.storage.pfs.bucket import SharedLink
 from dlio_bench.harness.storage.pfs.daemon import Config
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
+from dlio_bench.processes import die_with_parent
 
 FOLDER = "dlio-bench-pfs-"  # how the folders of the mounts begin
 BOARD, BUCKET, METADATA = "board", "bucket", "metadata"  # files: of counters, and of the rates that nodes share

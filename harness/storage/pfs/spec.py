@@ -6,8 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from dlio_bench.errors import UsageError
-from dlio_bench.refusals import did_you_mean
+from dlio_bench.errors import UsageError, did_you_mean
 from dlio_bench.units import format_bytes, format_seconds, parse_bytes, parse_rate, parse_seconds
 
 EXAMPLE = "bandwidth=400MB/s,per-node=250MB/s,open=1ms,opens=2000/s,request=0.3ms,cache=2GB,cache-bandwidth=800MB/s"

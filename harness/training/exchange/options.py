@@ -2,8 +2,7 @@
 
 from msgspec import Struct
 
-from dlio_bench.errors import UsageError
-from dlio_bench.refusals import unknown
+from dlio_bench.errors import UsageError, unknown
 
 KINDS = ("horovod", "mpi", "none")
 

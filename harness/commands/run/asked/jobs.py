@@ -10,7 +10,7 @@ from dlio_bench.datagen.dataset import open_dataset, store_of
 from dlio_bench.datagen.manifest import NAME
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster import allocation
-from dlio_bench.harness.cluster.code import code_digest
+from dlio_bench.harness.cluster.environment import code_digest
 from dlio_bench.harness.commands.run.asked import models
 from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.commands.run.asked.options import Options

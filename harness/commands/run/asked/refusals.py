@@ -10,7 +10,7 @@ from dlio_bench.benchmarks.tensors import require_tensorflow
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.datagen.dataset import store_of
 from dlio_bench.datagen.formats import CONTAINERS
-from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.errors import EnvironmentFailure, UsageError, unknown
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.commands.checkpoints.options import SHARDED
 from dlio_bench.harness.commands.checkpoints.parts import default_shards, parts
@@ -26,7 +26,6 @@ from dlio_bench.harness.readers.torch_loader import require_torch
 from dlio_bench.harness.readers.web_loader import require_webdataset
 from dlio_bench.harness.storage.pfs.emulation import available
 from dlio_bench.harness.storage.pfs.spec import FUSE, PROCESS, PfsSpec
-from dlio_bench.refusals import unknown
 from dlio_bench.reports.document.marks import COLD_EPOCHS, FIRST_EPOCH_COLD
 from dlio_bench.reports.view.formatting import plural
 

@@ -16,12 +16,11 @@ from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.datagen.random_bytes import SEED_LIMIT
 from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import clocks, interfaces
-from dlio_bench.harness.cluster.comm import Comm, together
+from dlio_bench.harness.cluster.comm import Comm, Solo, together
 from dlio_bench.harness.cluster.entry import require_same, require_same_code, run_rank, say
 from dlio_bench.harness.cluster.environment import describe_host, host_name, resident_bytes
 from dlio_bench.harness.cluster.job import MEASURED_FILE
 from dlio_bench.harness.cluster.mpi import mpi_version
-from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.commands.checkpoints.beside import beside
 from dlio_bench.harness.commands.run.asked.choice import executed, validation_order
 from dlio_bench.harness.commands.run.asked.job import Job
