@@ -3,7 +3,7 @@
 A step on one rank, with `model` and `sample = model.sample(dataset)`:
 
     network = build(model, sample.shape)
-    tensors = lend(batch)                                      # of dlio_bench.benchmarks.tensor_batches: no copy
+    tensors = lend(batch)                                      # of dlio_bench.benchmarks.tensors: no copy
     loss, outputs = objective(model, sample, network, tensors, keys(batch.ids, step), training=True)
     optimizer.learning_rate = model.rate(step, course)
     optimizer.apply(averaged gradients, network.trainable_variables)
@@ -229,10 +229,9 @@ def objective(
     model: Model, sample: Sample, network: Any, lent: Sequence[Tensor], key: Tensor, *, training: bool
 ) -> tuple[Tensor, Tensor]:
     """(loss, outputs [n, ...]) of a lent batch; the loss has the model's penalty where it is trained."""
-    from dlio_bench.benchmarks.tensor_batches import unpacked
-    from dlio_bench.benchmarks.tensors import tensorflow
+    from dlio_bench.benchmarks.tensors import tensorflow, unpack
 
-    fields = sample.fields(unpacked(lent, sample.parts))
+    fields = sample.fields(unpack(lent, sample.parts))
     outputs = network([fields.inputs, tensorflow().convert_to_tensor(key)], training=training)
     assert model.loss is not None
     loss = model.loss(outputs, fields)
@@ -241,14 +240,13 @@ def objective(
     return loss, outputs
 
 
-def traced(model: Model, sample: Sample, network: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def compiled_steps(model: Model, sample: Sample, network: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Compiled for steps: train(lent, key) -> (loss, gradients of the trainable variables), and
     evaluate(lent, key=None) -> (outputs, labels), without dropout; a network that makes samples draws from the key.
 
     A batch of another size is compiled for anew.
     """
-    from dlio_bench.benchmarks.tensor_batches import unpacked
-    from dlio_bench.benchmarks.tensors import tensorflow
+    from dlio_bench.benchmarks.tensors import tensorflow, unpack
 
     tf = tensorflow()
 
@@ -258,7 +256,7 @@ def traced(model: Model, sample: Sample, network: Any) -> tuple[Callable[..., An
         return loss, tape.gradient(loss, [variable.value for variable in network.trainable_variables])
 
     def evaluate(lent: Sequence[Tensor], key: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        fields = sample.fields(unpacked(lent, sample.parts))
+        fields = sample.fields(unpack(lent, sample.parts))
         if key is None:
             key = tf.zeros((tf.shape(fields.inputs)[0], 2), tf.int64)
         return network([fields.inputs, key], training=False), fields.labels
@@ -269,8 +267,7 @@ def traced(model: Model, sample: Sample, network: Any) -> tuple[Callable[..., An
 
 def traced_updates(model: Model, sample: Sample, network: Any) -> list[tuple[Callable[..., Any], list[Any]]]:
     """(train(lent, key) -> (loss, gradients), compiled; the variables that these are of) for each update of a step."""
-    from dlio_bench.benchmarks.tensor_batches import unpacked
-    from dlio_bench.benchmarks.tensors import tensorflow
+    from dlio_bench.benchmarks.tensors import tensorflow, unpack
 
     tf = tensorflow()
 
@@ -278,7 +275,7 @@ def traced_updates(model: Model, sample: Sample, network: Any) -> list[tuple[Cal
         variables = update.variables(network)
 
         def train(lent: Sequence[Tensor], key: Tensor) -> tuple[Tensor, list[Tensor]]:
-            fields = sample.fields(unpacked(lent, sample.parts))
+            fields = sample.fields(unpack(lent, sample.parts))
             with tf.GradientTape() as tape:
                 loss = update.loss(network, fields, key)
             return loss, tape.gradient(loss, [variable.value for variable in variables])
@@ -286,7 +283,7 @@ def traced_updates(model: Model, sample: Sample, network: Any) -> list[tuple[Cal
         return tf.function(train, autograph=False), variables
 
     if not model.updates:
-        return [(traced(model, sample, network)[0], network.trainable_variables)]
+        return [(compiled_steps(model, sample, network)[0], network.trainable_variables)]
     return [compiled(update) for update in model.updates]
 
 

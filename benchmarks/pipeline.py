@@ -1,7 +1,10 @@
 """What a workload says of its own input: how its application decodes samples, and how its published code reads them."""
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -10,6 +13,8 @@ from msgspec import Struct
 from dlio_bench.batches import Batch, Bytes, Ids
 from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import DAMAGED, Dataset
+from dlio_bench.datagen.formats import CONTAINERS, tfrecord
+from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, remedy
 
 
 class Decode(Struct, frozen=True):
@@ -95,3 +100,45 @@ class Upstream(Struct, frozen=True):
     start: Callable[[], Pipeline]
     tensorflow: bool = False
     with_one_file: str | None = None
+
+
+ANEW = DAMAGED
+
+
+def read_failure(path: Path, error: Exception) -> BenchError:
+    """DataError for a file that is absent or not what it should be, EnvironmentFailure where the system failed."""
+    if isinstance(error, BenchError):
+        return type(error)(f"{path}: {error} {ANEW if isinstance(error, DataError) else ''}".rstrip())
+    if isinstance(error, FileNotFoundError):
+        return DataError(f"{path} is missing from its dataset. {ANEW}")
+    # HDF5 puts the error number of a failed read into its text, and not always elsewhere
+    number = re.search(r"errno = (\d+)", str(error))
+    code = getattr(error, "errno", None) or (int(number[1]) if number else None)
+    if code is not None:
+        failed = OSError(code, os.strerror(code))
+        return EnvironmentFailure(f"{path} cannot be read: {failed.strerror}. {remedy(failed)}.")
+    return DataError(f"{path} cannot be read: {error}. {ANEW}")
+
+
+def failure_of_files(dataset: Dataset, files: Iterable[int], message: str) -> BenchError:
+    """The failure of the first of these files that is absent, of another size, or holds a damaged record.
+
+    For libraries whose errors do not name the file. EnvironmentFailure with the library's `message` where no file
+    is at fault. Reads the files.
+    """
+    for file in files:
+        path, expected = dataset.path(file), dataset.manifest.files[file].bytes
+        try:
+            size = path.stat().st_size
+            if size != expected:
+                return DataError(f"{path} has {size} bytes instead of {expected}. {ANEW}")
+            compression = CONTAINERS[dataset.manifest.container].tfrecords
+            if compression is not None:
+                for _ in tfrecord.records(path, compressed=bool(compression)):
+                    pass
+        except (OSError, DataError) as error:
+            return error if isinstance(error, DataError) else read_failure(path, error)
+    return EnvironmentFailure(
+        f"TensorFlow could not deliver the samples of {dataset.folder}, whose files can be read: {message} "
+        "Look at the file system; then run again."
+    )

@@ -67,7 +67,7 @@ def bytes_asked(dataset: Dataset, plan: Plan) -> dict[int, int]:
     return sizes
 
 
-def framed(dataset: Dataset, ids: Ids, lengths: Any) -> int:
+def framing_bytes(dataset: Dataset, ids: Ids, lengths: Any) -> int:
     """Bytes behind delivered records of these lengths; of compressed files, their sizes."""
     if compression(dataset):
         return sum(dataset.manifest.files[file].bytes for file in dataset.locate(ids, ())[0].tolist())

@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from dlio_bench.benchmarks.model import Model
 from dlio_bench.benchmarks.pipeline import Decode, Upstream
-from dlio_bench.benchmarks.profile import Profile
-from dlio_bench.benchmarks.profile_files import shipped
+from dlio_bench.benchmarks.profile import Profile, shipped_profiles
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import Layout
 
@@ -73,7 +72,7 @@ class Workload(Struct, frozen=True):
     @property
     def profiles(self) -> Mapping[str, Profile]:
         """The step times that come with the package, by device, the default one first."""
-        return shipped(self.name)
+        return shipped_profiles(self.name)
 
     def of(self, variant: str | None) -> "Workload":
         """The workload with the published pipeline of this variant (None: of the default one)."""

@@ -60,7 +60,7 @@ class Progress(Struct, frozen=True):
 
 
 @contextmanager
-def claimed(
+def claim_folder(
     folder: Path, spec: str, title: str, *, damaged: bool = False, waiting: Waiting | None = None
 ) -> Iterator[Progress]:
     """Claim `folder`, made if absent, for the dataset with the digest `spec`.

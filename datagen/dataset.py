@@ -1,16 +1,17 @@
 """A dataset on disk: its manifest, and where each sample lies."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
 from dlio_bench import documents
+from dlio_bench.batches import Bytes
 from dlio_bench.datagen import objects
-from dlio_bench.datagen.access import KERNEL, Access
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.layout import TRAIN, Checksums, Extents, Written
 from dlio_bench.datagen.manifest import (
@@ -31,6 +32,39 @@ from dlio_bench.datagen.manifest import (
     sha256,
 )
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError, remedy
+
+
+class Access(Protocol):
+    """Calls that take the place of open(2), preadv(2) and close(2), with their results and errors.
+
+    emulated: whether they take the time of another file system.
+    """
+
+    @property
+    def emulated(self) -> bool:
+        """Whether a slower file system is imitated."""
+
+    def open(self, path: str | Path, flags: int, /) -> int:
+        """A descriptor, which is closed with `close` alone."""
+
+    def read(self, handle: int, into: Sequence[memoryview | Bytes], offset: int, /) -> int:
+        """Fill buffers with the bytes from `offset` on; how many there were."""
+
+    def close(self, handle: int, /) -> None:
+        """Give the descriptor back."""
+
+
+class Kernel:
+    """The kernel's calls themselves, so that a read costs no call of Python's more."""
+
+    emulated = False
+    open = property(lambda _: os.open)
+    read = property(lambda _: os.preadv)
+    close = property(lambda _: os.close)
+
+
+KERNEL: Access = Kernel()
+
 
 Integers = npt.NDArray[np.int64]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from dlio_bench.atomic_files import part_of, publish
-from dlio_bench.datagen.claim import Progress, Waiting, claimed, discard, keep_intact, title_of
+from dlio_bench.datagen.claim import Progress, Waiting, claim_folder, discard, keep_intact, title_of
 from dlio_bench.datagen.dataset import Dataset, missing_or_resized, open_dataset
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.layout import Counts, FileSpec, Layout, Written, per_split
@@ -100,7 +100,7 @@ def make(
         return Made(whole, 0, None)
     try:
         title = title_of(layout.workload, layout.variant, layout.fill, layout.tiny, len(specs), seed)
-        with claimed(folder, spec, title, damaged=replace_damaged, waiting=waiting) as record:
+        with claim_folder(folder, spec, title, damaged=replace_damaged, waiting=waiting) as record:
             if whole := _whole(folder, spec, replace_damaged):  # made by another process in the meantime
                 record.forget()
                 return Made(whole, 0, None)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from dlio_bench.counters import Cost
-from dlio_bench.datagen.store_failures import GoneError, LostPartError, TooShortError, told
+from dlio_bench.datagen.store_failures import GoneError, LostPartError, TooShortError, store_error
 from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError, remedy
 
 SCHEME = "s3://"
@@ -272,7 +272,7 @@ class Store:
                     ) from None
                 if not isinstance(error, (BaseError, OSError, LostPartError, TooShortError)):
                     raise
-                failure, passing = told(error, f"{what} cannot be {verb} at {self.endpoint}", attempt)
+                failure, passing = store_error(error, f"{what} cannot be {verb} at {self.endpoint}", attempt)
                 if not passing or attempt == most:
                     raise failure from None
             time.sleep(wait)

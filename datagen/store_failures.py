@@ -39,7 +39,7 @@ class TooShortError(Exception):
         super().__init__(f"UnexpectedRange: the object has {size} bytes")
 
 
-def told(error: Exception, what: str, attempt: int) -> tuple[BenchError, bool]:
+def store_error(error: Exception, what: str, attempt: int) -> tuple[BenchError, bool]:
     """The error for people, and whether asking again may help. OSError of a file of ours is raised.
 
     what: 'OBJECT cannot be read at ENDPOINT'. attempt: how often it was asked for so far.

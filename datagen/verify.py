@@ -133,7 +133,7 @@ def _place(dataset: Dataset, entry: FileEntry, row: int, column: int) -> str:
     return f"sample {entry.first + row}, field '{dataset.field_names[column]}'"
 
 
-def chosen(dataset: Dataset, fraction: float) -> Sequence[int]:
+def files_to_remake(dataset: Dataset, fraction: float) -> Sequence[int]:
     """Numbers of the files to be made anew: evenly spread, so many that they hold `fraction` of the samples or more."""
     files = len(dataset.manifest.files)
     count = math.ceil(files * fraction)

@@ -307,7 +307,7 @@ def _require_local(options: argparse.Namespace) -> None:
 
 def _join(command: str, argv: Sequence[str]) -> int:
     if command == "capacity":
-        if life.numbered():  # rank 0 speaks
+        if life.launcher_rank():  # rank 0 speaks
             return UsageError.status
         raise UsageError("capacity starts other numbers of ranks again and again, which --launcher none cannot do.")
     from dlio_bench.harness.cluster import joined
@@ -320,7 +320,7 @@ def _refuse_copies(count: int, *, joins: bool) -> int:
 
     joins: this command may take copies for its ranks.
     """
-    if life.numbered():
+    if life.launcher_rank():
         life.after_the_first()
         return UsageError.status
     raise UsageError(

@@ -16,7 +16,7 @@ from dlio_bench.datagen.layout import RANDOM, Layout
 from dlio_bench.datagen.manifest import CHECKSUMS, EXTENTS, NAME
 from dlio_bench.datagen.verify import auxiliary_damage, damage
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.readers.sample_view import SampleView
+from dlio_bench.harness.readers.session import SampleView
 from dlio_bench.harness.storage.extents import ExtentReader
 
 VARIANTS = [(name, variant) for name, workload in WORKLOADS.items() for variant in workload.variants]

@@ -26,8 +26,7 @@ from dlio_bench.batches import Batch, Block, Ids
 from dlio_bench.benchmarks import tensors
 from dlio_bench.benchmarks.cdb.decode import DEFECT, USED, Normal, normal
 from dlio_bench.benchmarks.cdb.decode import decode as decode_of
-from dlio_bench.benchmarks.failures import named, read_failure
-from dlio_bench.benchmarks.pipeline import CostOf, Decode, Plan, Upstream
+from dlio_bench.benchmarks.pipeline import CostOf, Decode, Plan, Upstream, failure_of_files, read_failure
 from dlio_bench.components import CODE
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError, EnvironmentFailure
@@ -159,9 +158,9 @@ class Processes:
         def explain(stretch: tensors.Stretch, message: str) -> BenchError:
             if failures:
                 return min(failures, key=lambda failure: failure[0])[1]
-            return named(dataset, dataset.locate(stretch.ids, ())[0].tolist(), message)
+            return failure_of_files(dataset, dataset.locate(stretch.ids, ())[0].tolist(), message)
 
-        with tensors.delivered(plan, build, take, explain, anew=True) as batches:
+        with tensors.plan_batches(plan, build, take, explain, anew=True) as batches:
             yield batches
 
     def close(self) -> None:

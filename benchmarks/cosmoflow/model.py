@@ -173,7 +173,7 @@ def _momentum() -> Any:
 
 
 def _larc() -> Any:
-    from dlio_bench.benchmarks.larc import larc_adam
+    from dlio_bench.benchmarks.schedules import larc_adam
 
     return larc_adam(SC18_RATE)
 

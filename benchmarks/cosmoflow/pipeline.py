@@ -24,9 +24,8 @@ from dlio_bench.benchmarks.cosmoflow import decode as ours
 from dlio_bench.benchmarks.cosmoflow.generations import Early, early
 from dlio_bench.benchmarks.cosmoflow.layout import REDSHIFTS
 from dlio_bench.benchmarks.cosmoflow.physical import PARAMETERS
-from dlio_bench.benchmarks.failures import ANEW, named
-from dlio_bench.benchmarks.pipeline import CostOf, Decode, Plan, Upstream
-from dlio_bench.benchmarks.records import bytes_asked, framed, runs, sequence
+from dlio_bench.benchmarks.pipeline import ANEW, CostOf, Decode, Plan, Upstream, failure_of_files
+from dlio_bench.benchmarks.records import bytes_asked, framing_bytes, runs, sequence
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError, DataError
 
@@ -46,7 +45,7 @@ class Records:
 
     def decode(self, dataset: Dataset) -> Decode:
         """See Pipeline.decode: the same operations on one record."""
-        stage = tensors.traced(self._stage(dataset))
+        stage = tensors.graph_of(self._stage(dataset))
         whole = ours.decode(dataset)
 
         def many(ids: Sequence[int], samples: Sequence[Sequence[memoryview]]) -> Iterator[bytes]:
@@ -82,14 +81,14 @@ class Records:
 
         def take(epoch: int, ids: Ids, element: Any) -> tuple[Batch, int]:
             voxels, targets, lengths = (tensors.array(tensor) for tensor in element)
-            size = framed(dataset, ids, lengths)
+            size = framing_bytes(dataset, ids, lengths)
             cost(epoch).bytes_requested += size
             return Batch(ids, (Block.even(voxels), Block.even(targets))), size
 
         def explain(stretch: tensors.Stretch, message: str) -> BenchError:
-            return named(dataset, dict.fromkeys(dataset.locate(stretch.ids, ())[0].tolist()), message)
+            return failure_of_files(dataset, dict.fromkeys(dataset.locate(stretch.ids, ())[0].tolist()), message)
 
-        with tensors.delivered(plan, build, take, explain) as batches:
+        with tensors.plan_batches(plan, build, take, explain) as batches:
             yield batches
 
     def close(self) -> None:

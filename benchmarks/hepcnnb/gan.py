@@ -167,7 +167,7 @@ HEPGAN = Model(
     making=Making(
         HELD_OUT,
         image_quantities.missing,
-        image_quantities.measured,
+        image_quantities.quantities_of,
         image_quantities.COMBINED,
         image_quantities.picture,
     ),

@@ -89,7 +89,7 @@ def _broken(error: Exception) -> str:
     return printable(f"no jets: fastjet cannot be imported ({type(error).__name__}: {error})"[:LONGEST])
 
 
-def measured(images: Images, with_jets: bool) -> dict[str, Values]:
+def quantities_of(images: Images, with_jets: bool) -> dict[str, Values]:
     """Values by quantity; those of jets need fastjet."""
     values = {
         ENERGY: images.sum(axis=(1, 2), dtype=np.float64) / GEV,

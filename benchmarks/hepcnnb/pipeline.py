@@ -19,11 +19,10 @@ from msgspec.structs import replace
 
 from dlio_bench import recorder
 from dlio_bench.batches import Batch, Block, Ids, is_validation
-from dlio_bench.benchmarks.failures import read_failure
 from dlio_bench.benchmarks.hepcnnb.decode import FIELDS
 from dlio_bench.benchmarks.hepcnnb.decode import decode as decode_of
 from dlio_bench.benchmarks.hepcnnb.layout import SCALARS
-from dlio_bench.benchmarks.pipeline import CostOf, Decode, Plan, Upstream
+from dlio_bench.benchmarks.pipeline import CostOf, Decode, Plan, Upstream, read_failure
 from dlio_bench.components import CODE
 from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset

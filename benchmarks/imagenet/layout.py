@@ -1,7 +1,7 @@
 """ImageNet's files: TFRecord shards of about 1251 tf.train.Example records, or one JPEG file an image."""
 
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +9,93 @@ import numpy.typing as npt
 from crc32c import crc32c
 from msgspec import Struct
 
-from dlio_bench.benchmarks.imagenet import images, jpeg, pictures
-from dlio_bench.benchmarks.imagenet.labels import label_of, synset
-from dlio_bench.benchmarks.imagenet.sizes import image_bytes
+from dlio_bench.benchmarks.imagenet import images, pictures
 from dlio_bench.datagen import random_bytes
 from dlio_bench.datagen.formats import example, tfrecord
 from dlio_bench.datagen.formats.tfrecord import Piece
 from dlio_bench.datagen.layout import PHYSICAL, RANDOM, TRAIN, VALIDATION, Field, FileSpec, Layout, Split, Written
+
+# Sizes of ImageNet's JPEG files: a lognormal distribution as integers, so that no machine draws another size.
+#
+# mu = 11.210 and sigma = 0.9375 give the published mean and standard deviation, 114 660 and 136 076 bytes (DLIO,
+# configs/workload/resnet50_*.yaml before March 2024). The tables hold quantiles where the tail probability is 2^-(level
+# + 1) * (1 - step / 16), level 0..20, step 0..7: dense where the distribution is, and fine enough in the tail, which is
+# cut at one in four million. Between two entries the size is drawn evenly.
+
+LEVELS, STEPS = 21, 8
+_MASK = 2**63 - 1
+
+
+def image_bytes(word: int) -> int:
+    """A random 64-bit word -> bytes of one JPEG, 658 to 8 291 099."""
+    quantiles = _UPPER if word >> 63 else _LOWER
+    tail = word & _MASK
+    level = min(63 - tail.bit_length(), LEVELS - 1)  # leading zeros: each has half the probability of the one before
+    rest = tail << level + 1 & _MASK
+    entry = STEPS * level + (rest >> 60)
+    low, high = quantiles[entry], quantiles[entry + 1]
+    return low + ((high - low) * (rest >> 28 & 0xFFFFFFFF) >> 32)
+
+
+# fmt: off
+_UPPER = (
+    73_865, 79_500, 85_603, 92_261, 99_581, 107_700, 116_801, 127_126, 139_015, 145_689, 152_954, 160_911, 169_685,
+    179_442, 190_397, 202_840, 217_174, 225_222, 233_980, 243_569, 254_139, 265_884, 279_061, 294_012, 311_215,
+    320_863, 331_355, 342_831, 355_469, 369_498, 385_219, 403_033, 423_501, 434_968, 447_426, 461_040, 476_019,
+    492_630, 511_221, 532_264, 556_408, 569_920, 584_589, 600_606, 618_213, 637_718, 659_529, 684_188, 712_448,
+    728_248, 745_388, 764_090, 784_633, 807_372, 832_775, 861_467, 894_315, 912_664, 932_558, 954_251, 978_061,
+    1_004_398, 1_033_796, 1_066_973, 1_104_919, 1_126_100, 1_149_052, 1_174_064, 1_201_501, 1_231_829, 1_265_659,
+    1_303_808, 1_347_403, 1_371_722, 1_398_060, 1_426_747, 1_458_198, 1_492_944, 1_531_676, 1_575_323, 1_625_163,
+    1_652_948, 1_683_028, 1_715_775, 1_751_660, 1_791_282, 1_835_425, 1_885_138, 1_941_866, 1_973_474, 2_007_679,
+    2_044_901, 2_085_671, 2_130_665, 2_180_767, 2_237_159, 2_301_470, 2_337_285, 2_376_027, 2_418_172, 2_464_314,
+    2_515_216, 2_571_868, 2_635_601, 2_708_241, 2_748_676, 2_792_402, 2_839_951, 2_891_992, 2_949_375, 3_013_216,
+    3_085_000, 3_166_775, 3_212_276, 3_261_465, 3_314_937, 3_373_440, 3_437_927, 3_509_640, 3_590_241, 3_682_017,
+    3_733_062, 3_788_230, 3_848_184, 3_913_757, 3_986_012, 4_066_335, 4_156_577, 4_259_284, 4_316_389, 4_378_089,
+    4_445_125, 4_518_421, 4_599_160, 4_688_884, 4_789_650, 4_904_288, 4_968_005, 5_036_833, 5_111_593, 5_193_313,
+    5_283_305, 5_383_279, 5_495_518, 5_623_158, 5_694_081, 5_770_675, 5_853_851, 5_944_746, 6_044_814, 6_155_950,
+    6_280_678, 6_422_471, 6_501_234, 6_586_279, 6_678_609, 6_779_485, 6_890_513, 7_013_785, 7_152_092, 7_309_270,
+    7_396_555, 7_490_782, 7_593_061, 7_704_780, 7_827_713, 7_964_167, 8_117_219, 8_291_099,
+)
+_LOWER = (
+    73_865, 68_630, 63_737, 59_138, 54_791, 50_660, 46_713, 42_919, 39_248, 37_450, 35_671, 33_908, 32_154, 30_406,
+    28_656, 26_899, 25_123, 24_225, 23_319, 22_401, 21_469, 20_521, 19_552, 18_557, 17_532, 17_004, 16_466, 15_915,
+    15_349, 14_766, 14_164, 13_538, 12_883, 12_544, 12_194, 11_834, 11_462, 11_075, 10_673, 10_251, 9_806, 9_573,
+    9_333, 9_084, 8_826, 8_556, 8_273, 7_975, 7_658, 7_492, 7_320, 7_141, 6_954, 6_758, 6_552, 6_333, 6_101, 5_978,
+    5_851, 5_718, 5_578, 5_432, 5_278, 5_114, 4_938, 4_845, 4_748, 4_647, 4_541, 4_429, 4_311, 4_185, 4_049, 3_978,
+    3_903, 3_824, 3_742, 3_655, 3_562, 3_463, 3_357, 3_301, 3_242, 3_180, 3_115, 3_046, 2_973, 2_894, 2_810, 2_765,
+    2_718, 2_668, 2_616, 2_561, 2_502, 2_439, 2_371, 2_334, 2_296, 2_256, 2_214, 2_169, 2_121, 2_070, 2_015, 1_985,
+    1_954, 1_921, 1_887, 1_850, 1_811, 1_769, 1_723, 1_699, 1_673, 1_646, 1_617, 1_587, 1_555, 1_520, 1_482, 1_462,
+    1_440, 1_418, 1_394, 1_369, 1_342, 1_313, 1_281, 1_264, 1_246, 1_227, 1_208, 1_186, 1_164, 1_139, 1_113, 1_098,
+    1_083, 1_067, 1_051, 1_033, 1_014, 993, 970, 958, 945, 932, 918, 903, 886, 869, 850, 839, 828, 817, 805, 792, 778,
+    763, 746, 738, 728, 719, 708, 697, 685, 672, 658,
+)
+# fmt: on
+
+
+# Classes of ImageNet's samples: evenly often, in random order, whatever the fill, the variant and the seed.
+#
+# They depend on the sample's id alone, since the folders of the raw files are named after them.
+
+CLASSES = 1000
+_STREAM = 2  # samples' own words are stream 0, those of the pool of strips stream 1
+
+
+def label_of(sample: int) -> int:
+    """1..1000. Of each thousand samples in turn, every class has one, in an order of its own."""
+    block, place = divmod(sample, CLASSES)
+    return int(_order(block)[place])
+
+
+@lru_cache(maxsize=64)
+def _order(block: int) -> npt.NDArray[np.int64]:
+    words = random_bytes.words(random_bytes.source(0, block, _STREAM), CLASSES)
+    return 1 + np.argsort(words, kind="stable")
+
+
+def synset(label: int) -> str:
+    """A class's name in the published form, n and eight digits; the numbers are ours."""
+    return f"n{1_440_764 + 13_000 * label:08d}"
+
 
 IMAGES = {TRAIN: 1_281_167, VALIDATION: 50_000}
 SHARDS = {TRAIN: 1024, VALIDATION: 128}
@@ -163,7 +243,7 @@ def picture(seed: int, sample: int, shrink: int, fill: str) -> Picture:
     size = max(image_bytes(draws[0]), LEAST_BYTES) // shrink
     if fill == PHYSICAL:
         return Picture(*pictures.make(source, seed, sample, label, size), label, draws)
-    return Picture(*jpeg.make(source, max(jpeg.SMALLEST, size)), label, draws)
+    return Picture(*images.make(source, max(images.SMALLEST, size)), label, draws)
 
 
 def record(seed: int, sample: int, shrink: int, fill: str) -> list[Piece]:
@@ -177,7 +257,7 @@ def record(seed: int, sample: int, shrink: int, fill: str) -> list[Piece]:
             "image/height": _integer(made.height),
             "image/width": _integer(made.width),
             "image/colorspace": b"RGB",
-            "image/channels": _integer(jpeg.COMPONENTS),
+            "image/channels": _integer(images.COMPONENTS),
             "image/class/label": _integer(made.label),
             "image/class/synset": synset(made.label).encode(),
             "image/class/text": f"synthetic class {made.label}, {fill}".encode(),

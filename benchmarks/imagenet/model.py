@@ -5,7 +5,7 @@ from typing import Any
 
 from dlio_bench.benchmarks import schedules
 from dlio_bench.benchmarks.imagenet.decode import COLOURS, SIDE
-from dlio_bench.benchmarks.imagenet.labels import CLASSES
+from dlio_bench.benchmarks.imagenet.layout import CLASSES
 from dlio_bench.benchmarks.metrics import top_counts, top_score
 from dlio_bench.benchmarks.model import HIGHER, TRAINABLE, Fields, Model, Part, Sample, Tensor
 from dlio_bench.datagen.dataset import Dataset

@@ -27,10 +27,9 @@ from msgspec.structs import replace
 
 from dlio_bench.batches import Batch, Block, Ids, is_validation
 from dlio_bench.benchmarks import tensors
-from dlio_bench.benchmarks.failures import ANEW, named
 from dlio_bench.benchmarks.imagenet.decode import COLOURS, FIELDS, MEANS, SHORTER, SIDE, folder_labels
-from dlio_bench.benchmarks.pipeline import CostOf, Decode, Plan, Upstream
-from dlio_bench.benchmarks.records import bytes_asked, framed, interleaved, paths
+from dlio_bench.benchmarks.pipeline import ANEW, CostOf, Decode, Plan, Upstream, failure_of_files
+from dlio_bench.benchmarks.records import bytes_asked, framing_bytes, interleaved, paths
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError, DataError
 
@@ -58,7 +57,7 @@ class Images:
 
     def decode(self, dataset: Dataset) -> Decode:
         """See Pipeline.decode: the same operations on one record."""
-        stage = tensors.traced(self._stage(dataset))
+        stage = tensors.graph_of(self._stage(dataset))
 
         def many(ids: Sequence[int], samples: Sequence[Sequence[memoryview]]) -> Iterator[bytes]:
             elements = [(np.int64(sample), bytes(parts[0])) for sample, parts in zip(ids, samples, strict=True)]
@@ -86,17 +85,17 @@ class Images:
         def take(epoch: int, ids: Ids, element: Any) -> tuple[Batch, int]:
             del ids
             images, labels, delivered, lengths = (tensors.array(tensor) for tensor in element)
-            size = framed(dataset, delivered, lengths)
+            size = framing_bytes(dataset, delivered, lengths)
             cost(epoch).bytes_requested += size
             return Batch(delivered, (Block.even(images), Block.even(labels))), size
 
         def explain(stretch: tensors.Stretch, message: str) -> BenchError:
-            return named(dataset, dict.fromkeys(dataset.locate(stretch.ids, ())[0].tolist()), message)
+            return failure_of_files(dataset, dict.fromkeys(dataset.locate(stretch.ids, ())[0].tolist()), message)
 
         def dataset_of(stretch: tensors.Stretch) -> Any:
             return build(dataset, stretch, stage).with_options(self._limits(dataset))
 
-        with tensors.delivered(plan, dataset_of, take, explain) as batches:
+        with tensors.plan_batches(plan, dataset_of, take, explain) as batches:
             yield batches
 
     def close(self) -> None:

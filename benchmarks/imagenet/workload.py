@@ -1,10 +1,9 @@
 """ImageNet as ResNet-50 reads it: batch."""
 
 from dlio_bench.benchmarks.imagenet.decode import decode
-from dlio_bench.benchmarks.imagenet.layout import layout, raw_layout
+from dlio_bench.benchmarks.imagenet.layout import image_bytes, layout, raw_layout
 from dlio_bench.benchmarks.imagenet.model import RESNET_50
 from dlio_bench.benchmarks.imagenet.pipeline import UPSTREAM, UPSTREAM_RAW
-from dlio_bench.benchmarks.imagenet.sizes import image_bytes
 from dlio_bench.benchmarks.workload import Expected, Validation, Workload
 
 IMAGENET = Workload(

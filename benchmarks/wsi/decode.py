@@ -37,20 +37,20 @@ def decode(dataset: Dataset) -> Decode:
     def apply(sample: int, parts: Sequence[memoryview], out: memoryview) -> None:
         del sample
         patches = np.frombuffer(out[4 * count :], np.uint8).reshape(count, side, side, COLOURS)
-        cut(np.frombuffer(parts[0], np.uint8).reshape(shape), side, patches)
-        np.frombuffer(out[: 4 * count], np.int32)[:] = kept(patches)
+        patches_of(np.frombuffer(parts[0], np.uint8).reshape(shape), side, patches)
+        np.frombuffer(out[: 4 * count], np.int32)[:] = shows_tissue(patches)
 
     return Decode((TILES,), 4 * count + count * side * side * COLOURS, apply, WHAT)
 
 
-def cut(tile: Pixels, side: int, out: Pixels) -> None:
+def patches_of(tile: Pixels, side: int, out: Pixels) -> None:
     """The patches [patches, side, side, 3] of a tile [rows, columns, 3]: x outer, y inner."""
     rows, columns = tile.shape[0] // side, tile.shape[1] // side
     parts = tile.reshape(rows, side, columns, side, COLOURS).transpose(2, 0, 1, 3, 4)
     out.reshape(parts.shape)[:] = parts
 
 
-def kept(patches: Pixels) -> npt.NDArray[np.bool_]:
+def shows_tissue(patches: Pixels) -> npt.NDArray[np.bool_]:
     """Which patches [patches, side, side, 3] are no background: bool [patches]."""
     flat = patches.reshape(len(patches), -1, COLOURS)
     count = flat.shape[1]

@@ -12,7 +12,7 @@ import numpy as np
 from crc32c import crc32c
 
 from dlio_bench.atomic_files import write_at
-from dlio_bench.benchmarks.wsi import slides, tissue
+from dlio_bench.benchmarks.wsi import slides
 from dlio_bench.datagen import random_bytes
 from dlio_bench.datagen.formats import hdf5
 from dlio_bench.datagen.layout import PHYSICAL, TRAIN, Field, FileSpec, Layout, Split, Written
@@ -76,7 +76,7 @@ def write(path: Path, spec: FileSpec, seed: int, *, side: int, fill: str) -> Wri
     try:
         for row, sample in enumerate(samples):
             source = random_bytes.source(seed, sample, 0)
-            content = tissue.tile(source, side) if fill == PHYSICAL else random_bytes.octets(source, size)
+            content = slides.tile(source, side) if fill == PHYSICAL else random_bytes.octets(source, size)
             write_at(handle, content, offsets[TILES] + row * size)
             checksums[row] = crc32c(content.data), crc32c(places[row].data)
         write_at(handle, places, offsets[PLACES])

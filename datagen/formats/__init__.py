@@ -1,7 +1,7 @@
-"""The containers samples are stored in: read and write side by side, one module each."""
+"""The containers samples are stored in: read and write side by side."""
 
-from dlio_bench.datagen.formats import hdf5, raw, tfrecord
-from dlio_bench.datagen.formats.container import DALI, H5PY, TF_DATA, Container
+from dlio_bench.datagen.formats import hdf5, tfrecord
+from dlio_bench.datagen.formats.container import DALI, H5PY, TF_DATA, Container, whole_file
 
 _HDF5, _TFRECORD = (".h5", ".hdf5"), (".tfrecord", ".tfrecords")
 
@@ -15,7 +15,7 @@ CONTAINERS: dict[str, Container] = {
     ),
     # one record a file: the extent is the whole file
     "tfrecord-gzip": Container(
-        raw.locate, (*_TFRECORD, ".gz"), tfrecord.decode_gzip, tfrecord.measure_gzip, tfrecords="GZIP"
+        whole_file, (*_TFRECORD, ".gz"), tfrecord.decode_gzip, tfrecord.measure_gzip, tfrecords="GZIP"
     ),
-    "raw": Container(raw.locate, (".jpeg", ".jpg"), read_with=DALI),
+    "raw": Container(whole_file, (".jpeg", ".jpg"), read_with=DALI),
 }

@@ -6,6 +6,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 from msgspec import Struct
 
 from dlio_bench.datagen.layout import Checksums, Extents, Field, Written
@@ -108,3 +109,9 @@ def opened(path: Path, container: Container, names: Sequence[str]) -> Iterator[C
         yield read
     finally:
         os.close(handle)
+
+
+def whole_file(path: Path, fields: Sequence[Field]) -> Extents:
+    """A file that is one record, with nothing around it, such as a JPEG image: int64 [1, 1, 2]. OSError."""
+    del fields  # nothing in the file speaks of them
+    return np.array([[[0, path.stat().st_size]]], dtype=np.int64)

@@ -174,7 +174,7 @@ def _slurm(env: Mapping[str, str], nodes: int) -> Allocation:
     if (each := env.get("SLURM_NTASKS_PER_NODE", "")).isdigit():
         tasks = [int(each)]
     elif (total := env.get("SLURM_NTASKS", "")).isdigit():
-        tasks = repeated(env.get("SLURM_TASKS_PER_NODE", ""))
+        tasks = counts_by_node(env.get("SLURM_TASKS_PER_NODE", ""))
         if sum(tasks) != int(total):  # of a step in the job, say
             tasks = [int(total) // nodes] if int(total) % nodes == 0 else []
     gpus = env.get("SLURM_GPUS_ON_NODE") or env.get("SLURM_GPUS_PER_NODE", "")
@@ -183,7 +183,7 @@ def _slurm(env: Mapping[str, str], nodes: int) -> Allocation:
     return _with_tasks(made, tasks)
 
 
-def repeated(text: str) -> list[int]:
+def counts_by_node(text: str) -> list[int]:
     """Slurm's list of numbers by node: "2(x3),1" -> [2, 2, 2, 1]; empty where it is none."""
     numbers: list[int] = []
     for part in text.split(","):

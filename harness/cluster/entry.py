@@ -18,7 +18,7 @@ from dlio_bench.harness.cluster import interfaces
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import code_digest, code_place, host_name
 from dlio_bench.harness.cluster.job import KEPT_FILE, SavedJob, await_path, leave
-from dlio_bench.harness.cluster.life import Pulse, life, numbered, read_limit
+from dlio_bench.harness.cluster.life import Pulse, launcher_rank, life, read_limit
 from dlio_bench.harness.cluster.mpi import connect
 from dlio_bench.harness.cluster.process import DOING, EVENT, FAILED, LAST_WORDS, MET, STALLED
 from dlio_bench.harness.cluster.stacks import Stacks, on_signal
@@ -36,7 +36,7 @@ def run_rank(folder: Path, start: Callable[[], tuple[int, Callable[[Comm], None]
     the ranks, the process sends signs of life until it ends.
     """
     die_with_parent()
-    about = {"rank": numbered(), "ranks": 0, "host": host_name(), "process": os.getpid(), "mute": False}
+    about = {"rank": launcher_rank(), "ranks": 0, "host": host_name(), "process": os.getpid(), "mute": False}
     with suppress(EnvironmentFailure):  # what is missing then is told below
         await_path(folder)
     timeout = read_limit(folder)

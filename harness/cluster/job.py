@@ -42,7 +42,7 @@ class SavedJob(Struct, frozen=True, kw_only=True):
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Read the job of a work folder: equal to the one that was saved."""
-        return msgspec.json.decode(awaited(folder / JOB_FILE), type=cls, dec_hook=path_of)
+        return msgspec.json.decode(read_when_visible(folder / JOB_FILE), type=cls, dec_hook=path_of)
 
 
 def path_of(kind: type, text: object) -> Path:
@@ -52,7 +52,7 @@ def path_of(kind: type, text: object) -> Path:
     return Path(text)
 
 
-def awaited(path: Path) -> bytes:
+def read_when_visible(path: Path) -> bytes:
     """The content of a file that another host has written; see `await_path`. OSError."""
     await_path(path)
     return path.read_bytes()

@@ -27,7 +27,7 @@ from msgspec import Struct
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import interfaces, links, mpi
-from dlio_bench.harness.cluster.life import after_the_first, beside, hush, life, numbered
+from dlio_bench.harness.cluster.life import after_the_first, beside, hush, launcher_rank, life
 from dlio_bench.harness.cluster.mpi_library import why_unconnected
 from dlio_bench.harness.cluster.process import EVENT, python_command
 from dlio_bench.harness.cluster.variables import STARTED
@@ -46,7 +46,7 @@ def take_part(argv: Sequence[str]) -> int:
     started = beside(os.environ)
     world = mpi.whole_world("--launcher none")
     if started > 1 and world.Get_size() != started:  # each would be a world of its own, and all would do the same
-        if numbered():
+        if launcher_rank():
             after_the_first()
             return EnvironmentFailure.status
         raise EnvironmentFailure(why_unconnected(started, world.Get_size(), mpi.mpi_version()))

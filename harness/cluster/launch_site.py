@@ -87,7 +87,7 @@ def detect_site(env: Mapping[str, str] | None = None) -> Site:
         mpirun=mpirun,
         mpi_flavor=flavor,
         root=os.geteuid() == 0,
-        cores=min([physical_cores(), *allocation.repeated(env.get("SLURM_JOB_CPUS_PER_NODE", ""))]),
+        cores=min([physical_cores(), *allocation.counts_by_node(env.get("SLURM_JOB_CPUS_PER_NODE", ""))]),
         mpi_version=version_of(text),
         libmpi=library_of(mpirun, flavor) if mpirun else None,
         programs=programs,

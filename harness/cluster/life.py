@@ -177,7 +177,7 @@ def beside(env: Mapping[str, str]) -> int:
     return 1
 
 
-def numbered(env: Mapping[str, str] = os.environ) -> int | None:
+def launcher_rank(env: Mapping[str, str] = os.environ) -> int | None:
     """The number that the launcher gave this rank, before MPI tells; None where it did not."""
     for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "FLUX_TASK_RANK"):
         if env.get(name, "").isdigit():
@@ -205,7 +205,7 @@ def _first_beside() -> int | None:
         with suppress(OSError):  # the thread has ended
             for child in map(int, children.read_text().split()):
                 told = _environment(child)
-                if numbered(dict(entry.partition("=")[::2] for entry in told)) == 0:
+                if launcher_rank(dict(entry.partition("=")[::2] for entry in told)) == 0:
                     return os.pidfd_open(child)
     return None
 

@@ -39,7 +39,7 @@ class RankLog:
 
     def add(self, text: str) -> None:
         """A line, with or without its end."""
-        line = led(text.rstrip("\n"), labels=self._labels)
+        line = labelled(text.rstrip("\n"), labels=self._labels)
         if not line.strip() and not self._last:
             return
         line = line if len(line) <= LINE else f"{line[:LINE]} ... ({len(line) - LINE} more characters)"
@@ -85,7 +85,7 @@ class RankLog:
             self._room = 0
 
 
-def led(line: str, *, labels: bool) -> str:
+def labelled(line: str, *, labels: bool) -> str:
     """The line, led by its rank as "[3] "; lines that no rank printed stay. labels: as srun leads them."""
     if tag := _TAG.match(line):
         return f"[{tag[1]}] {line[tag.end() :]}"
@@ -312,7 +312,7 @@ def _printed(output: RankLog) -> str:
 
 def _stacks(folder: Path) -> str:
     """A sentence that says where the ranks' stacks are; empty where there are none."""
-    files = stacks.written(folder)
+    files = stacks.stack_files(folder)
     return f" The stacks of {len(files)} ranks are in {folder}/stacks-*.txt." if files else ""
 
 

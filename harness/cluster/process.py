@@ -79,7 +79,7 @@ def launch(
     finally:
         output.close()
     if outcome.stalled:
-        raise why_stalled(outcome, folder if folder_stays else stacks.rescued(folder), output, lost)
+        raise why_stalled(outcome, folder if folder_stays else stacks.copy_stacks(folder), output, lost)
     if outcome.has_failed(output, lost):
         raise why_failed(outcome, argv, env, output, lost)
     if log is None:
@@ -93,10 +93,10 @@ def _once(argv: Sequence[str], env: Mapping[str, str], folder: Path, on_event: O
     heard = Heard(on_event)
     process: subprocess.Popen[bytes] | None = None
     try:
-        with signals.held():
+        with signals.hold():
             process = _start(argv, env)
         signals.check()
-        with stacks.passed_on(process, folder):
+        with stacks.pass_requests_on(process, folder):
             stalled = _listen(process, heard, output, watching)
             status = 0 if stalled else process.wait()
     finally:

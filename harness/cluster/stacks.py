@@ -62,29 +62,29 @@ class Stacks:
             self._keeper.wait(_LAST_WRITES)
 
 
-def written(folder: Path) -> list[Path]:
+def stack_files(folder: Path) -> list[Path]:
     """The files in which ranks of the job with this work folder have left stacks."""
     return sorted(folder.glob(_NAMES))
 
 
 def keep(work: Path, folder: Path) -> None:
     """Move the ranks' stacks out of a work folder that is about to be removed."""
-    for path in written(work):
+    for path in stack_files(work):
         with suppress(OSError):
             path.rename(folder / path.name)
 
 
-def rescued(work: Path) -> Path:
+def copy_stacks(work: Path) -> Path:
     """A new folder that stays, with copies of the ranks' stacks."""
     folder = Path(tempfile.mkdtemp(prefix="dlio-bench-stacks-"))
-    for path in written(work):
+    for path in stack_files(work):
         with suppress(OSError):
             shutil.copy(path, folder)
     return folder
 
 
 @contextmanager
-def passed_on(launcher: "subprocess.Popen[bytes]", folder: Path) -> Iterator[None]:
+def pass_requests_on(launcher: "subprocess.Popen[bytes]", folder: Path) -> Iterator[None]:
     """In this block SIGUSR1 also goes to the launcher, and the user reads where the ranks write."""
     if threading.current_thread() is not threading.main_thread():  # it alone may handle signals
         yield

@@ -4,7 +4,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from pathlib import Path
@@ -104,17 +104,13 @@ NO_FOLDER, NO_PYTHON, NO_INTERFACE = 61, 62, 63  # exit statuses of what a host 
 _AGENTS = ("PRTE_MCA_plm_ssh_agent", "OMPI_MCA_plm_rsh_agent", "HYDRA_LAUNCHER_EXEC")
 
 
-def require_reachable(hosts: Sequence[str]) -> None:
+@lru_cache
+def require_reachable(hosts: tuple[str, ...]) -> None:
     """EnvironmentFailure for the first host that cannot be reached, or cannot run what this process runs here.
 
     UsageError if two names are one host. Asks all hosts at the same time, once in this process; a connection takes some
     0.2 s.
     """
-    _require_reachable(tuple(hosts))
-
-
-@lru_cache
-def _require_reachable(hosts: tuple[str, ...]) -> None:
     here = f"{interfaces.network()}/{host_name()}"
     with ThreadPoolExecutor(AT_ONCE) as pool:
         machines = list(interruptible(lambda: pool.map(partial(_host, here), hosts)))
@@ -238,8 +234,3 @@ class Ranks(Struct, frozen=True):
         argv = launchers.LAUNCHERS[name](replace(ranks, env=env), site)
         one_host = name == "mpirun" and ranks.hosts == 1 and not named and site.mpi_flavor == "openmpi"
         return Launch(name, argv, env, named, one_host)
-
-
-def require_hosts(start: Launch) -> None:
-    """EnvironmentFailure if mpirun could not start ranks on a host that a host file names. Asks each host once."""
-    require_reachable(start.hosts)

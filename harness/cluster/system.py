@@ -111,12 +111,12 @@ class System(Struct, frozen=True):
         return replace(self, tiers=tiers)
 
 
-def named(name: str) -> System:
+def load_system(name: str) -> System:
     """The system of a name in SHIPPED, or of a TOML file. UsageError."""
-    return shipped(name) if name in SHIPPED else load(Path(name))
+    return shipped_system(name) if name in SHIPPED else load(Path(name))
 
 
-def shipped(name: str) -> System:
+def shipped_system(name: str) -> System:
     """A system that comes with the package: systems/NAME.toml."""
     return parse(tomllib.loads((files("dlio_bench.harness.cluster") / "systems" / f"{name}.toml").read_text()), name)
 

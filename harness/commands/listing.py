@@ -7,7 +7,7 @@ from msgspec import to_builtins
 
 from dlio_bench.benchmarks.registry import WORKLOADS, find
 from dlio_bench.datagen.layout import RANDOM
-from dlio_bench.harness.cluster.system import SHIPPED, describe, shipped
+from dlio_bench.harness.cluster.system import SHIPPED, describe, shipped_system
 from dlio_bench.harness.plan import properties
 from dlio_bench.harness.plan.orders import ORDERS
 from dlio_bench.harness.plan.policies import ALIASES, DELIVERIES, OWN, PLACEMENTS, POLICIES
@@ -70,13 +70,13 @@ def listing() -> dict[str, Any]:
         _facts(policy, ("name", "order", "placement", "delivery", "source"))
         | {
             "aliases": [alias for alias, name in ALIASES.items() if name == policy.name],
-            "properties": to_builtins(properties.derived(policy)),
+            "properties": to_builtins(properties.properties_of(policy)),
             "published_properties": to_builtins(row) if (row := properties.PUBLISHED.get(policy.name)) else None,
         }
         for policy in POLICIES.values()
     ]
     axes = {"order": list(ORDERS), "placement": list(PLACEMENTS), "delivery": [d for d in DELIVERIES if d != OWN]}
-    systems = [{"name": name, "tiers": describe(shipped(name))} for name in SHIPPED]
+    systems = [{"name": name, "tiers": describe(shipped_system(name))} for name in SHIPPED]
     rules = {"rules": dict(properties.RULES), "source": properties.SOURCE}
     return {"workloads": workloads, "readers": readers, "properties": rules, "axes": axes, "systems": systems}
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from dlio_bench import signals
 from dlio_bench.errors import BenchError, EnvironmentFailure, JobEnded
-from dlio_bench.harness.cluster.job import KEPT_FILE, MEASURED_FILE, SavedJob, awaited
+from dlio_bench.harness.cluster.job import KEPT_FILE, MEASURED_FILE, SavedJob, read_when_visible
 from dlio_bench.harness.cluster.process import launch
-from dlio_bench.harness.cluster.start import Launch, require_hosts
+from dlio_bench.harness.cluster.start import Launch, require_reachable
 
 
 def launched(
@@ -36,7 +36,7 @@ def launched(
         lost, folder_stays: see `cluster.process.launch`, for errors too.
     """
     chosen = start(work)
-    require_hosts(chosen)
+    require_reachable(chosen.hosts)
     work.mkdir(exist_ok=True)
     (work / MEASURED_FILE).unlink(missing_ok=True)  # from an earlier job in this folder
     job.save(work)
@@ -79,7 +79,7 @@ def brought_back(path: Path, share: str) -> bytes:
     EnvironmentFailure if the file is not there.
     """
     try:
-        return awaited(path)
+        return read_when_visible(path)
     except EnvironmentFailure:
         raise EnvironmentFailure(
             f"The ranks ended well, but {path.name} did not come back to {path.parent}. The folder must be on a file "

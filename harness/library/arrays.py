@@ -11,8 +11,7 @@ from msgspec import Struct
 
 from dlio_bench.batches import Batch, Bytes
 from dlio_bench.errors import unknown
-from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import touched
+from dlio_bench.harness.readers.session import SampleView, touched_buffer
 
 Array: TypeAlias = npt.NDArray[Any]
 Arrays: TypeAlias = dict[str, Any]  # field -> array [n, ...], or a list of n arrays where their lengths differ
@@ -87,7 +86,7 @@ def without(arrays: Arrays, skipped: Container[int]) -> Arrays:
     }
 
 
-def picked(values: Mapping[str, Any], names: Sequence[str]) -> Any:
+def pick(values: Mapping[str, Any], names: Sequence[str]) -> Any:
     """All values by name as a dict; with names those of these as a tuple. UsageError."""
     for name in names:
         if name not in values:
@@ -122,7 +121,7 @@ class Copies:
                 if sys.getrefcount(buffer.base) == _UNUSED:
                     return buffer
                 alike += 1
-        made = touched(size)
+        made = touched_buffer(size)
         if alike < SPARE:
             self._buffers.append(made)
         return made

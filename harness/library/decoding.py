@@ -32,7 +32,7 @@ class Decoder:
     apply: Callable[[int, Sequence[memoryview], Mapping[str, Any]], None]
 
 
-def delivered(
+def decode_and_columns(
     dataset: Dataset, fields: Sequence[str], decode: "bool | Decoder", skipped: dict[int, str] | None
 ) -> tuple[Decode | None, list[Column]]:
     """How samples are decoded (None: not at all), and the arrays that a delivered sample consists of. UsageError.

@@ -17,21 +17,65 @@ from dlio_bench.errors import DataError, EnvironmentFailure, UsageError, require
 from dlio_bench.harness.cluster import interfaces
 from dlio_bench.harness.cluster.comm import Comm, together
 from dlio_bench.harness.cluster.environment import host_name
-from dlio_bench.harness.ground.defaults import MOST_THREADS
+from dlio_bench.harness.ground.defaults import MOST_THREADS, STAGING_BYTES
 from dlio_bench.harness.ground.options import BUFFERED, DIRECT, IO_MODES
-from dlio_bench.harness.library import ranks, sizes
+from dlio_bench.harness.library import ranks
+from dlio_bench.harness.library.arguments import require_kinds, valid_seed, whole
 from dlio_bench.harness.library.arrays import VARYING
-from dlio_bench.harness.library.asked import require_kinds, seeded, whole
 from dlio_bench.harness.library.course import Course
-from dlio_bench.harness.library.decoding import Decoder, delivered, sample_name
+from dlio_bench.harness.library.decoding import Decoder, decode_and_columns, sample_name
 from dlio_bench.harness.library.loader import Loader
+from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.plan.orders import Shape
 from dlio_bench.harness.plan.policies import ALIASES, LOADERS, OWN, POLICIES, REDRAWN, Policy, find, order_of
+from dlio_bench.harness.readers.placed.tiers import DISK, RAM, Tiers
 from dlio_bench.harness.readers.registry import RankContext, Resources, opened, view_of
-from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import Reader
+from dlio_bench.harness.readers.session import Reader, SampleView
 from dlio_bench.harness.readers.threads import reading_threads
 from dlio_bench.harness.storage.direct import Alignment, alignment_of
+from dlio_bench.harness.storage.tier import default_disk, default_ram
+from dlio_bench.units import parse_bytes
+
+Size = int | str  # bytes, or with a unit: "2GB"
+
+
+def in_bytes(name: str, size: Size) -> int:
+    """A size in bytes. UsageError."""
+    try:
+        count = parse_bytes(size) if isinstance(size, str) else int(size)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UsageError(f'{name} is {size!r}. Give bytes, or a text with a unit, such as "2GB".') from error
+    if count < 0:
+        raise UsageError(f"{name} is {size}: a size is not below 0.")
+    return count
+
+
+def staging_size(asked: Size | None, batch_bytes: int) -> int:
+    """Bytes of a staging buffer, by default room for at least three batches of `batch_bytes`."""
+    return max(STAGING_BYTES, 3 * batch_bytes) if asked is None else in_bytes("staging", asked)
+
+
+def node_tiers(
+    asked: Mapping[str, Size] | None, local: Path | None, row: Policy, comm: Comm, per_node: int, staging_bytes: int
+) -> Tiers:
+    """The tiers of every node, the least of what all nodes have. All ranks call it together. UsageError."""
+    sizes = {name: in_bytes(f"tiers[{name!r}]", size) for name, size in (asked or {}).items()}
+    if unknown := [name for name in sizes if name not in (RAM, DISK)]:
+        raise UsageError(f"tiers names {unknown[0]!r}. A node's tiers that keep samples are 'ram' and 'disk'.")
+    if not row.rule.keeps_samples:
+        if sizes:
+            raise UsageError(f"tiers is for readers that keep samples, and {row.name} keeps none. Leave it out.")
+        return Tiers()
+    here = comm.host_size // per_node if comm.host_size % per_node == 0 else comm.host_size  # nodes on this machine
+    memory = memory_bytes() // here
+    spare = max(0, memory - staging_bytes * per_node)
+    ram = sizes.get(RAM, min(spare, default_ram(memory, here)))
+    disk = sizes.get(DISK, 0 if local is None else default_disk(local, here))
+    everywhere = comm.allgather((ram, disk))
+    return Tiers(min(ram for ram, _ in everywhere), min(disk for _, disk in everywhere))
+
 
 RAISE, SKIP = "raise", "skip"
 PATIENCE = 300.0  # seconds, as a command waits for a rank that makes no progress
@@ -89,7 +133,7 @@ def load(
     UsageError, DataError, EnvironmentFailure, the same on all ranks.
     """
     tensors.own_process = False
-    batch, epochs, seed = whole("batch", batch), whole("epochs", epochs), seeded(seed)
+    batch, epochs, seed = whole("batch", batch), whole("epochs", epochs), valid_seed(seed)
     threads = None if threads is None else whole("threads", threads)
     require_at_least(1, batch=batch, epochs=epochs, threads=threads)
     patterns = (files,) if isinstance(files, str) else files
@@ -106,7 +150,7 @@ def load(
         )
     names = tuple(fields) or _view(data)
     skipped: dict[int, str] | None = {} if on_error == SKIP else None
-    how, columns = delivered(data, names, decode, skipped)
+    how, columns = decode_and_columns(data, names, decode, skipped)
     if "ids" in (column.name for column in columns):
         raise UsageError(f"{place} has a field 'ids', by which batches name their samples. Name other fields=.")
     view = view_of(row, data, names, how)
@@ -126,13 +170,13 @@ def load(
         raise UsageError(
             f"local_tier={str(local)!r} is not a folder. Make it on every node, or name one that all have."
         )
-    staging_bytes = sizes.staging(staging, int(batch * view.sizes(_ids(shape)).mean()))
+    staging_bytes = staging_size(staging, int(batch * view.sizes(_ids(shape)).mean()))
     resources = Resources(
         threads or reading_threads(here.host_size),
         staging_bytes,
         step_seconds=math.inf,  # not known
         check_crc=check_crc,
-        tiers=sizes.tiers(tiers, local, row, here, per_node, staging_bytes),
+        tiers=node_tiers(tiers, local, row, here, per_node, staging_bytes),
         most_threads=threads or MOST_THREADS,
         alignment=_alignment(here, io, data),
     )

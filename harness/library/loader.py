@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError, out_of_memory, remedy
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import host_name
+from dlio_bench.harness.library.arguments import whole
 from dlio_bench.harness.library.arrays import Arrays, Column, Copies, split, without
-from dlio_bench.harness.library.as_tf import as_tf, is_tensorflows
-from dlio_bench.harness.library.asked import whole
 from dlio_bench.harness.library.course import Course, Session
+from dlio_bench.harness.library.frameworks import as_tf, as_torch, is_tensorflows
 from dlio_bench.harness.library.ranks import Borrowed
 from dlio_bench.harness.plan.shape import KEEP
 from dlio_bench.harness.readers.session import Reader
@@ -293,8 +293,6 @@ class Loader:
 
         Samples of varying length are a list of tensors. EnvironmentFailure without PyTorch.
         """
-        from dlio_bench.harness.library.as_torch import as_torch
-
         return as_torch(self, self._copied, names)
 
     def _copied(self) -> Iterator[Arrays]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import gettempdir
 
 from dlio_bench.harness.machine import mounts, rescue
-from dlio_bench.locked_folders import made, sweep
+from dlio_bench.locked_folders import make_locked, sweep
 
 # Outlives the process that holds the other end of its standard input, and then removes the folder: until the other
 # ranks of the node, who are killed at the same time, write no more there. A removed folder is no work. The fork makes
@@ -96,7 +96,7 @@ def rescued_folder(prefix: str, below: Path, file: Path) -> Iterator[Path]:
 def _made(prefix: str, below: Path) -> tuple[Path, int]:
     """A new folder, and the handle that locks it."""
     sweep(prefix, below, _unmounted)
-    return made(prefix, below)
+    return make_locked(prefix, below)
 
 
 def _unmounted(folder: Path) -> bool:

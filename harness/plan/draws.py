@@ -1,9 +1,14 @@
 """The randomness of plans: raw Philox words, one stream for each purpose, so that no two purposes share a word."""
 
+from collections.abc import Callable
 from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
+
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.plan.shape import KEEP, Shape
 
 Ids = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
@@ -76,3 +81,163 @@ def through_buffer(slots: Words, drain: Words) -> Ids:
     left = np.arange(size, dtype=np.int64)
     left[slot[last]] = size + last
     return np.concatenate([items, left[shuffled(drain)]])
+
+
+def sharers(shape: Shape) -> int:
+    """How many ranks divide one share among themselves."""
+    return shape.ranks_per_node if shape.shard == "node" else 1
+
+
+def sliced(shape: Shape, shares: int, share: int) -> Ids:
+    """A contiguous slice of the files. With `last` "pad" the last shares continue at the first file.
+
+    With `last` "keep" some shares have one file more than others.
+    """
+    if shape.last == KEEP:
+        _require_files(shape, shares)
+        return np.arange(share * shape.files // shares, (share + 1) * shape.files // shares, dtype=np.int64)
+    each = _each(shape, shares)
+    return np.arange(share * each, (share + 1) * each, dtype=np.int64) % shape.files
+
+
+def strided(shape: Shape, shares: int, share: int) -> Ids:
+    """Every shares-th file, as far as `last` allows: "pad" continues at the first file, "keep" deals all files."""
+    if shape.last == KEEP:
+        _require_files(shape, shares)
+        return np.arange(share, shape.files, shares, dtype=np.int64)
+    return np.arange(share, _each(shape, shares) * shares, shares, dtype=np.int64) % shape.files
+
+
+def stage_partition(files: int, nodes: int, node: int) -> Ids:
+    """Every nodes-th file, floor(files / nodes) on every node. No node has the remainder (`per_rank = len // size`).
+
+    Source: the trimmed `.shard()` of the climate benchmark's readers. UsageError when there are fewer files than nodes.
+    """
+    if files < nodes:
+        raise UsageError(
+            f"stage-partition gives every node files of its own, but {nodes} nodes cannot share {files} files. Use "
+            f"at most {files} nodes, more files, or --placement stage-replicate."
+        )
+    return np.arange(node, files - files % nodes, nodes, dtype=np.int64)
+
+
+def subset_count(files: int, ranks: int, count: int | None) -> int:
+    """Files that each rank draws: `count`, or its fair share floor(files / ranks).
+
+    UsageError when that is less than one file, or more files than the dataset has.
+    """
+    chosen = files // ranks if count is None else count
+    if not 0 < chosen <= files:
+        raise UsageError(
+            f"Each of {ranks} ranks cannot draw {chosen} different files of {files}. Use --order 'subset-shuffle(N)' "
+            f"with N from 1 to {max(files, 1)}, or more files."
+        )
+    return chosen
+
+
+def stage_subset(files: int, ranks: int, rank: int, count: int | None, seed: int) -> Ids:
+    """The `count` files that this rank draws, ascending: without replacement, and independently of other ranks.
+
+    So several ranks may want a file, or none (Kurth et al., SC'18: 250 training files a process on Summit).
+    `count` and UsageError as `subset_count`.
+    """
+    count = subset_count(files, ranks, count)
+    drawn = words(Purpose.SUBSET, rank, 0, seed, files)
+    # the files with the smallest words; [:count] for a tie at the edge, so that all machines agree
+    return np.flatnonzero(drawn <= np.partition(drawn, count - 1)[count - 1])[:count].astype(np.int64, copy=False)
+
+
+# How an order cuts a shape: Shape -> Shape with the steps of an epoch. UsageError when there is no step.
+
+
+def by_samples(shape: Shape) -> Shape:
+    """Samples are dealt, not files."""
+    return replace(shape, cut=None)
+
+
+def by_slices(shape: Shape) -> Shape:
+    """Shares as `sliced`, of a rank or a node."""
+    shares = shape.ranks // sharers(shape)
+    if shape.last == KEEP:
+        return _cut(shape, _totals(shape, shares, sliced), sharers(shape), shape.samples)
+    sizes = shape.sizes(_each(shape, shares) * shares)
+    return _cut(shape, sizes.reshape(shares, -1).sum(axis=1), sharers(shape), shape.samples)
+
+
+def by_turns(shape: Shape) -> Shape:
+    """Shares as `strided`, of a rank."""
+    if shape.last == KEEP:
+        return _cut(shape, _totals(shape, shape.ranks, strided), 1, shape.samples)
+    sizes = shape.sizes(_each(shape, shape.ranks) * shape.ranks)
+    return _cut(shape, sizes.reshape(-1, shape.ranks).sum(axis=0), 1, shape.samples)
+
+
+def by_nodes(shape: Shape) -> Shape:
+    """Shares as under stage-partition, one for each node. Its remainder is dropped, with `last` "pad" too.
+
+    With `last` "keep" the first nodes have one file more.
+    """
+    _require_files(shape, shape.nodes)
+    if shape.last == KEEP:
+        return _cut(shape, _totals(shape, shape.nodes, strided), shape.ranks_per_node, shape.samples)
+    totals = shape.sizes(shape.files - shape.files % shape.nodes).reshape(-1, shape.nodes).sum(axis=0)
+    return _cut(shape, totals, shape.ranks_per_node, int(totals.sum()))
+
+
+def by_permutation(shape: Shape) -> Shape:
+    """Shares are slices of the permuted files, one for each rank. Bounds: the smallest and largest possible share."""
+    if shape.last == KEEP:
+        _require_files(shape, shape.ranks)
+        fewest, most = shape.files // shape.ranks, -(-shape.files // shape.ranks)
+        return _cut(shape, np.array([_extremes(shape, fewest)[0], _extremes(shape, most)[1]]), 1, shape.samples)
+    return _cut(shape, _extremes(shape, _each(shape, shape.ranks)), 1, shape.samples)
+
+
+def by_draws(shape: Shape, count: int | None = None) -> Shape:
+    """Each rank draws its files (`stage_subset`). Bounds: the smallest and largest possible draw."""
+    count = subset_count(shape.files, shape.ranks, count)
+    cut = _cut(shape, _extremes(shape, count), 1, shape.samples)
+    # how far the draws overlap depends on the seed, so different samples are counted by deliveries
+    return replace(cut, cut=(cut.steps, min(shape.samples, cut.delivered)))
+
+
+def _each(shape: Shape, shares: int) -> int:
+    """Files in a share: floor(files / shares) with `last` "drop", else enough that no file is left over."""
+    _require_files(shape, shares)
+    return shape.files // shares if shape.last == "drop" else -(-shape.files // shares)
+
+
+def _require_files(shape: Shape, shares: int) -> None:
+    if shape.files < shares:
+        who = "nodes" if shares == shape.nodes < shape.ranks else "ranks"
+        raise UsageError(
+            f"This order deals whole files, but {shares} {who} cannot share {shape.files} files. Use at most "
+            f"{shape.files} {who}, more files, or an order of samples (sequential, global-shuffle)."
+        )
+
+
+def _totals(shape: Shape, shares: int, deal: Callable[[Shape, int, int], Ids]) -> Ids:
+    """Samples of each share."""
+    sizes = shape.sizes(shape.files)
+    return np.array([int(sizes[deal(shape, shares, share)].sum()) for share in range(shares)])
+
+
+def _extremes(shape: Shape, files: int) -> Ids:
+    """Samples of the smallest and of the largest `files` files."""
+    sizes = np.sort(shape.sizes(shape.files))
+    return np.array([sizes[:files].sum(), sizes[len(sizes) - files :].sum()])
+
+
+def _cut(shape: Shape, totals: Ids, sharing: int, different: int) -> Shape:
+    """Every share gets the steps of the smallest one; with "pad" or "keep", of the largest. `totals`: of the shares."""
+    step = sharing * shape.batch
+    least, most = int(totals.min()), int(totals.max())
+    padding = shape.last != "drop"
+    steps = -(-most // step) if padding else least // step
+    if steps == 0 or least == 0:
+        who = f"a node's {sharing} ranks" if sharing > 1 else "a rank"
+        raise UsageError(
+            f"The files of {who} hold only {least} samples, but a step takes {step} (a batch of {shape.batch} each). "
+            "Use fewer nodes or ranks, a smaller batch, or more data."
+        )
+    return replace(shape, cut=(steps, different if padding else steps * shape.step))

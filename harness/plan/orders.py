@@ -25,7 +25,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dlio_bench.errors import UsageError, did_you_mean, one_of
-from dlio_bench.harness.plan import deals
+from dlio_bench.harness.plan import draws
 from dlio_bench.harness.plan.draws import Ids, Purpose, shuffled, through_buffer, words
 from dlio_bench.harness.plan.shape import KEEP, ONE_ORDER, Shape
 
@@ -76,7 +76,7 @@ def file_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
     benchmarks/hep_cnn/networks/binary_classifier_tf.py.)
     """
     sharers, share, place = _place_of(shape, rank)
-    files = deals.sliced(shape, shape.ranks // sharers, share)
+    files = draws.sliced(shape, shape.ranks // sharers, share)
     if epoch > 0:
         files = files[shuffled(words(Purpose.FILES_OF_A_SHARE, share, epoch, seed, len(files)))]
     return _part(shape, _mixed(shape, files, Purpose.SAMPLES_OF_A_SHARE, share, epoch, seed), sharers, place)
@@ -91,7 +91,7 @@ def global_file_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
     order = np.arange(shape.files, dtype=np.int64)
     for earlier in range(1, epoch + 1):
         order = order[shuffled(words(Purpose.FILES_OF_ALL, 0, earlier, seed, shape.files))]
-    files = order[deals.sliced(shape, shape.ranks, rank)]
+    files = order[draws.sliced(shape, shape.ranks, rank)]
     return _part(shape, _mixed(shape, files, Purpose.SAMPLES_OF_A_DEAL, rank, epoch, seed), 1, 0)
 
 
@@ -105,7 +105,7 @@ def buffered_shuffle(shape: Shape, rank: int, epoch: int, seed: int, *, buffer: 
     if shape.shard == "node":
         node, local = divmod(rank, shape.ranks_per_node)
         rank = node + local * shape.nodes
-    ids = _part(shape, shape.samples_of(deals.strided(shape, shape.ranks, rank))[0], 1, 0)
+    ids = _part(shape, shape.samples_of(draws.strided(shape, shape.ranks, rank))[0], 1, 0)
     stream = ids[ids >= 0]
     size = min(buffer, len(stream))
     slots = words(Purpose.BUFFER_SLOTS, rank, epoch, seed, len(stream) - size)
@@ -118,7 +118,7 @@ def node_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
     """In each epoch a node permutes the samples of its stage-partition files; its ranks divide that stream."""
     node, place = divmod(rank, shape.ranks_per_node)
     whole = shape.last == KEEP
-    files = deals.strided(shape, shape.nodes, node) if whole else deals.stage_partition(shape.files, shape.nodes, node)
+    files = draws.strided(shape, shape.nodes, node) if whole else draws.stage_partition(shape.files, shape.nodes, node)
     ids = shape.samples_of(files)[0]
     order = shuffled(words(Purpose.SAMPLES_OF_A_NODE, node, epoch, seed, len(ids)))
     return _part(shape, ids[order], shape.ranks_per_node, place)
@@ -126,7 +126,7 @@ def node_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
 
 def subset_shuffle(shape: Shape, rank: int, epoch: int, seed: int, *, count: int | None = None) -> Ids:
     """In each epoch a rank permutes the samples of its random files; `count` and the draw as in `stage_subset`."""
-    ids = shape.samples_of(deals.stage_subset(shape.files, shape.ranks, rank, count, seed))[0]
+    ids = shape.samples_of(draws.stage_subset(shape.files, shape.ranks, rank, count, seed))[0]
     return _part(shape, ids[shuffled(words(Purpose.SAMPLES_OF_A_SUBSET, rank, epoch, seed, len(ids)))], 1, 0)
 
 
@@ -146,7 +146,7 @@ def overlapping_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
 
 def _place_of(shape: Shape, rank: int) -> tuple[int, int, int]:
     """(ranks that share a stream, number of this rank's stream, its place among them)."""
-    sharers = deals.sharers(shape)
+    sharers = draws.sharers(shape)
     return sharers, *divmod(rank, sharers)
 
 
@@ -201,7 +201,7 @@ class Order(Struct, frozen=True):
 
     name: str
     draw: Callable[[Shape, int, int, int], Ids]
-    cut: Callable[[Shape], Shape] = deals.by_samples
+    cut: Callable[[Shape], Shape] = draws.by_samples
     number: int | None = None
     exactly_once: bool = True
     tf_data: bool = False
@@ -246,7 +246,7 @@ def _of_one(shape: Shape) -> Shape:
 def _buffered(number: int | None) -> Order:
     size = BUFFER if number is None else number
     return Order(
-        f"buffered-shuffle({size})", partial(buffered_shuffle, buffer=size), deals.by_turns, size, tf_data=True
+        f"buffered-shuffle({size})", partial(buffered_shuffle, buffer=size), draws.by_turns, size, tf_data=True
     )
 
 
@@ -254,7 +254,7 @@ def _subset(number: int | None) -> Order:
     return Order(
         "subset-shuffle" if number is None else f"subset-shuffle({number})",
         partial(subset_shuffle, count=number),
-        partial(deals.by_draws, count=number),
+        partial(draws.by_draws, count=number),
         number,
         exactly_once=False,
         of_shares=True,
@@ -264,13 +264,13 @@ def _subset(number: int | None) -> Order:
 ORDERS: dict[str, Order] = {
     "sequential": Order("sequential", sequential, tf_data=True),
     "global-shuffle": Order("global-shuffle", global_shuffle),
-    "file-shuffle": Order("file-shuffle", file_shuffle, deals.by_slices, tf_data=True),
-    "global-file-shuffle": Order("global-file-shuffle", global_file_shuffle, deals.by_permutation, tf_data=True),
+    "file-shuffle": Order("file-shuffle", file_shuffle, draws.by_slices, tf_data=True),
+    "global-file-shuffle": Order("global-file-shuffle", global_file_shuffle, draws.by_permutation, tf_data=True),
     "buffered-shuffle": _buffered(None),
     "overlapping-shuffle": Order(
-        "overlapping-shuffle", overlapping_shuffle, deals.by_draws, exactly_once=False, of_shares=True
+        "overlapping-shuffle", overlapping_shuffle, draws.by_draws, exactly_once=False, of_shares=True
     ),
-    "node-shuffle": Order("node-shuffle", node_shuffle, deals.by_nodes, of_shares=True),
+    "node-shuffle": Order("node-shuffle", node_shuffle, draws.by_nodes, of_shares=True),
     "subset-shuffle": _subset(None),
 }
 

@@ -11,8 +11,15 @@ from msgspec.structs import replace
 from dlio_bench.errors import UsageError, unknown
 from dlio_bench.harness.plan.orders import ORDERS, Order, find_order
 from dlio_bench.harness.plan.placement import cooperative, files, frequency, redrawn, shares
-from dlio_bench.harness.plan.placement.contents import Integers, NodeContents, Sizes
-from dlio_bench.harness.plan.placement.rule import Behaviour, FileCopies, KeepSamples, Placement
+from dlio_bench.harness.plan.placement.rule import (
+    Behaviour,
+    FileCopies,
+    Integers,
+    KeepSamples,
+    NodeContents,
+    Placement,
+    Sizes,
+)
 
 NOPFS = "Dryden et al., Clairvoyant Prefetching for Distributed Machine Learning I/O, SC'21"
 DEEPIO = "Zhu et al., Entropy-Aware I/O Pipelining for Large-Scale Deep Learning on HPC Systems, MASCOTS'18"

@@ -11,8 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from dlio_bench.harness.plan.orders import ORDERS
-from dlio_bench.harness.plan.placement.contents import DoesNotApplyError, NodeContents
-from dlio_bench.harness.plan.placement.rule import Placement
+from dlio_bench.harness.plan.placement.rule import DoesNotApplyError, NodeContents, Placement
 from dlio_bench.harness.plan.policies import OWN, Policy
 from dlio_bench.harness.plan.shape import Shape
 
@@ -72,7 +71,7 @@ PUBLISHED = {
 }
 
 
-def derived(row: Policy) -> Properties:
+def properties_of(row: Policy) -> Properties:
     """The properties of a row by RULES; ease of use as published. Nothing of a pipeline that is an application's own.
 
     A placement of whole files that has no samples to place is not asked for the size of the dataset.

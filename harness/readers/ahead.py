@@ -11,8 +11,16 @@ import numpy.typing as npt
 from dlio_bench import recorder
 from dlio_bench.batches import Batch, Block
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.readers.sample_view import SampleView, stored_by_epoch
-from dlio_bench.harness.readers.session import Fetcher, OpenFetcher, Planned, Tally, pauses_before, touched
+from dlio_bench.harness.readers.session import (
+    Fetcher,
+    OpenFetcher,
+    Planned,
+    SampleView,
+    Tally,
+    pauses_before,
+    stored_by_epoch,
+    touched_buffer,
+)
 from dlio_bench.harness.readers.threads import Concurrency, Readers, Spent, awake, queued_seconds, readers
 from dlio_bench.harness.storage.extents import CHUNK_BYTES
 from dlio_bench.recorder import NO_EPOCH, NOWHERE
@@ -77,7 +85,7 @@ class Ahead:
                 f"{format_bytes(batch_bytes)}. Ask for --staging {FEWEST_SLOTS * batch_bytes // 1_000_000 + 1}MB or a "
                 "smaller --batch."
             )
-        self._slots = [touched(batch_bytes) for _ in range(slots)]
+        self._slots = [touched_buffer(batch_bytes) for _ in range(slots)]
 
     @property
     def options(self) -> dict[str, int]:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from queue import SimpleQueue
 
 from dlio_bench.batches import Batch, Block
-from dlio_bench.harness.readers.session import Planned, Reader, Tally, touched
+from dlio_bench.harness.readers.session import Planned, Reader, Tally, touched_buffer
 
 
 class Inline:
@@ -19,7 +19,7 @@ class Inline:
     def __init__(self, reader: Reader, queue: int, batch_bytes: int) -> None:
         self.sample_view, self.processes = reader.sample_view, reader.processes
         self._reader = reader
-        self._slots = [touched(batch_bytes) for _ in range(queue)]
+        self._slots = [touched_buffer(batch_bytes) for _ in range(queue)]
 
     @property
     def options(self) -> dict[str, int]:

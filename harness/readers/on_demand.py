@@ -6,8 +6,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from dlio_bench.batches import Batch, Block
-from dlio_bench.harness.readers.sample_view import SampleView, stored_by_epoch
-from dlio_bench.harness.readers.session import OpenFetcher, Planned, Tally, touched
+from dlio_bench.harness.readers.session import OpenFetcher, Planned, SampleView, Tally, stored_by_epoch, touched_buffer
 
 
 class OnDemand:
@@ -16,7 +15,7 @@ class OnDemand:
     def __init__(self, sample_view: SampleView, open_extents: OpenFetcher, *, batch_bytes: int) -> None:
         self.sample_view = sample_view
         self._open_extents = open_extents
-        self._buffer = touched(batch_bytes)
+        self._buffer = touched_buffer(batch_bytes)
         self.options: dict[str, int] = {"threads": 0, "slots": 1}
         self.processes: tuple[int, ...] = ()
 

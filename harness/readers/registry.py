@@ -33,8 +33,7 @@ from dlio_bench.harness.readers.on_demand import OnDemand
 from dlio_bench.harness.readers.placed.reader import Placed
 from dlio_bench.harness.readers.placed.rules import filling_threads
 from dlio_bench.harness.readers.placed.tiers import Tiers
-from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import OpenExtents, OpenFetcher, Reader, largest, planned
+from dlio_bench.harness.readers.session import OpenExtents, OpenFetcher, Reader, SampleView, largest, planned
 from dlio_bench.harness.readers.staged import Staged
 from dlio_bench.harness.readers.streamed import Streamed
 from dlio_bench.harness.readers.tfdata import TfData, shuffle_buffer

@@ -10,9 +10,46 @@ import numpy.typing as npt
 from msgspec import Struct, field
 
 from dlio_bench.batches import Batch, Ids, is_validation, validation_after
+from dlio_bench.benchmarks.pipeline import Decode
 from dlio_bench.counters import Cost
-from dlio_bench.harness.readers.sample_view import SampleView
+from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.storage.extents import ExtentReader
+
+
+class SampleView(Struct, frozen=True):
+    """The fields `view` of a dataset's samples, one after the other; or the result of `decode`."""
+
+    dataset: Dataset
+    view: tuple[str, ...]
+    decode: Decode | None = None
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields that are read."""
+        return self.view if self.decode is None else self.decode.fields
+
+    def sizes(self, ids: Ids) -> Ids:
+        """Bytes delivered of each sample, int64 [n]."""
+        if self.decode is not None:
+            return np.full(len(ids), self.decode.sample_bytes, dtype=np.int64)
+        sizes: Ids = self.dataset.locate(ids, self.view)[3].sum(axis=1)
+        return sizes
+
+    def stored(self, ids: Ids) -> int:
+        """Bytes that the samples' fields occupy in their files."""
+        return int(self.dataset.locate(ids, self.fields)[2].sum())
+
+    def useful(self, ids: Ids) -> int:
+        """Bytes of the view, before decoding."""
+        return int(self.dataset.locate(ids, self.view)[3].sum())
+
+
+def stored_by_epoch(sample_view: SampleView, plan: Sequence[tuple[int, Ids]]) -> dict[int, int]:
+    """Epoch -> stored bytes of the plan's samples: what a reader that reads each once asks of the file system."""
+    epoch_bytes: dict[int, int] = {}
+    for epoch, ids in plan:
+        epoch_bytes[epoch] = epoch_bytes.get(epoch, 0) + sample_view.stored(ids)
+    return epoch_bytes
 
 
 class Fetcher(Protocol):
@@ -163,7 +200,7 @@ def planned(
     return batches if of is None else Plan(batches, [epoch for epoch, _ in epochs], of, pauses=pauses)
 
 
-def touched(size: int) -> npt.NDArray[np.uint8]:
+def touched_buffer(size: int) -> npt.NDArray[np.uint8]:
     """A buffer whose pages exist: the first touch of a page is slower than most storage, and is not to be measured.
 
     It begins on a page, so that direct reads may go straight into it, and TensorFlow uses it without a copy.

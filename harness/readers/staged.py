@@ -18,7 +18,7 @@ from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.comm import Outgoing, together
 from dlio_bench.harness.plan.placement.files import Share
 from dlio_bench.harness.plan.placement.rule import Placement
-from dlio_bench.harness.readers.session import Planned, Reader, Tally, touched
+from dlio_bench.harness.readers.session import Planned, Reader, Tally, touched_buffer
 from dlio_bench.harness.storage import tier
 from dlio_bench.harness.storage.direct import Alignment
 from dlio_bench.units import format_bytes
@@ -65,9 +65,9 @@ class Staged:
         self._alignment = alignment
         if alignment is not None:
             chunk = alignment.up(chunk)
-        self._buffers = [memoryview(touched(chunk)) for _ in range(threads)]
+        self._buffers = [memoryview(touched_buffer(chunk)) for _ in range(threads)]
         # pieces from other ranks need their own buffer: one is received while another is sent
-        self._inbox = memoryview(touched(chunk if self._rule.handed_over else 0))
+        self._inbox = memoryview(touched_buffer(chunk if self._rule.handed_over else 0))
         self._decided: tuple[Sequence[Planned], Share] | None = None
 
     @property

@@ -22,12 +22,11 @@ from dlio_bench.errors import DataError, StreamLost, UsageError
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.life import life
 from dlio_bench.harness.readers.ahead import FEWEST_SLOTS, slots_of
-from dlio_bench.harness.readers.sample_view import SampleView, stored_by_epoch
-from dlio_bench.harness.readers.session import Planned, Tally, touched
-from dlio_bench.harness.streams import adios, modes
+from dlio_bench.harness.readers.session import Planned, SampleView, Tally, stored_by_epoch, touched_buffer
+from dlio_bench.harness.streams import adios
 from dlio_bench.harness.streams.crew import DONE, Closing, Crew, Opening
-from dlio_bench.harness.streams.dealing import NO_SAMPLES, Dealt, Part, Taken, taken
-from dlio_bench.harness.streams.settings import DISCARD
+from dlio_bench.harness.streams.dealing import NO_SAMPLES, Dealt, Part, Taken, steps_of_rank
+from dlio_bench.harness.streams.settings import DISCARD, ON_DEMAND, PLANNED, Mode, find
 from dlio_bench.units import format_bytes
 
 RECEIVE = CODE["remote read"]
@@ -54,7 +53,7 @@ class Streamed:
                 f"{format_bytes(batch_bytes)}. Ask for --staging {FEWEST_SLOTS * batch_bytes // 1_000_000 + 1}MB or a "
                 "smaller --batch."
             )
-        self._slots = [touched(batch_bytes) for _ in range(slots)]
+        self._slots = [touched_buffer(batch_bytes) for _ in range(slots)]
 
     @property
     def options(self) -> dict[str, int]:
@@ -70,12 +69,12 @@ class Streamed:
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:
         """See Reader.session. All ranks that train enter and leave together."""
         # what nobody's plan gives to a rank is dealt by the plan where the order must be known
-        mode = self._crew.streaming.how if self._crew.streaming.how.known else modes.find(modes.PLANNED)
+        mode = self._crew.streaming.how if self._crew.streaming.how.known else find(PLANNED)
         with self._opened(plan, mode, tally) as (streams, openings):
             assert self._crew.trainer is not None
             positions = max(len(opening.plan) for opening in openings)
             rank, producers = self._crew.model(self._crew.trainer)[1], self._crew.streaming.producers
-            steps = taken(positions, self._crew.of_model, mode.name, rank, producers)
+            steps = steps_of_rank(positions, self._crew.of_model, mode.name, rank, producers)
             with _Planned(self._crew, streams, self._slots, plan, rank, steps) as receiving:
                 yield receiving.batches()
             for epoch, stored in self.asks(plan).items():
@@ -90,7 +89,7 @@ class Streamed:
         plan: of all ranks of the job, one after the other in a step. As many items come: where an epoch has no batch
         left, None takes the place of those that went to others.
         """
-        with self._opened(plan, modes.find(modes.ON_DEMAND), tally) as (streams, _):
+        with self._opened(plan, find(ON_DEMAND), tally) as (streams, _):
             with _Demanding(self._crew, streams, self._slots[:ASKED], plan, self.sample_view) as receiving:
                 yield receiving.batches()
                 receiving.leave()
@@ -100,7 +99,7 @@ class Streamed:
 
     @contextmanager
     def _opened(
-        self, plan: Sequence[Planned], mode: modes.Mode, tally: Tally
+        self, plan: Sequence[Planned], mode: Mode, tally: Tally
     ) -> Iterator[tuple[list[adios.Reader], list[Opening]]]:
         """The streams of all producers, and what all trainers ask for. What producers have read is added on rank 0."""
         crew, number = self._crew, next(self._crew.sessions)
@@ -123,7 +122,7 @@ class Streamed:
             for epoch, cost in closing.costs.items():
                 tally.of(epoch).add(cost)
 
-    def _joined(self, session: int, mode: modes.Mode) -> list[adios.Reader]:
+    def _joined(self, session: int, mode: Mode) -> list[adios.Reader]:
         """The streams of all producers. ADIOS2 deals in the order in which trainers join: that of their numbers."""
         crew = self._crew
 

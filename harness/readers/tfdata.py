@@ -24,12 +24,10 @@ from crc32c import crc32c
 from dlio_bench import recorder
 from dlio_bench.batches import Batch, Block, Bytes, Ids, is_validation
 from dlio_bench.benchmarks import records, tensors
-from dlio_bench.benchmarks.failures import named, read_failure
-from dlio_bench.benchmarks.pipeline import Plan
+from dlio_bench.benchmarks.pipeline import Plan, failure_of_files, read_failure
 from dlio_bench.components import CODE
 from dlio_bench.errors import BenchError, DataError
-from dlio_bench.harness.readers.sample_view import SampleView, stored_by_epoch
-from dlio_bench.harness.readers.session import OpenExtents, Planned, Tally
+from dlio_bench.harness.readers.session import OpenExtents, Planned, SampleView, Tally, stored_by_epoch
 from dlio_bench.harness.storage.extents import ExtentReader
 
 Call = Callable[..., Any]  # (function, its arguments) -> its result, somewhere
@@ -135,7 +133,7 @@ class TfData:
         def take(epoch: int, ids: Ids, element: Any) -> tuple[Batch, int]:
             del ids
             ids, content, lengths = (tensors.array(part) for part in element)
-            size = records.framed(sample_view.dataset, ids, lengths)
+            size = records.framing_bytes(sample_view.dataset, ids, lengths)
             tally.of(epoch).bytes_requested += size
             if sample_view.decode is not None:
                 return Batch(ids, (Block.even(content),)), size
@@ -148,7 +146,7 @@ class TfData:
         def explain(stretch: tensors.Stretch, message: str) -> BenchError:
             return failures[0] if failures else self._explain(stretch, message)
 
-        with tensors.delivered(plan, build, take, explain) as delivered:
+        with tensors.plan_batches(plan, build, take, explain) as delivered:
             yield delivered
 
     def _epoch(self, epoch: int, ids: Ids) -> Any:
@@ -276,7 +274,7 @@ class TfData:
             return min(failures, key=lambda failure: failure[0])[1] if failures else self._explain(stretch, message)
 
         try:
-            with tensors.delivered(plan, build, take, explain) as delivered:
+            with tensors.plan_batches(plan, build, take, explain) as delivered:
                 yield delivered
         finally:
             left.set()
@@ -289,7 +287,7 @@ class TfData:
 
     def _explain(self, stretch: tensors.Stretch, message: str) -> BenchError:
         dataset = self.sample_view.dataset
-        return named(dataset, dict.fromkeys(dataset.locate(stretch.ids, ())[0].tolist()), message)
+        return failure_of_files(dataset, dict.fromkeys(dataset.locate(stretch.ids, ())[0].tolist()), message)
 
     def _altered(self, ids: Ids, contents: Iterable[bytes | Bytes]) -> BenchError | None:
         """The failure of the first sample whose content has another CRC32C than at generation."""

@@ -19,8 +19,7 @@ import numpy as np
 
 from dlio_bench.batches import Batch, Block
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure
-from dlio_bench.harness.readers.sample_view import SampleView, stored_by_epoch
-from dlio_bench.harness.readers.session import Planned, Tally
+from dlio_bench.harness.readers.session import Planned, SampleView, Tally, stored_by_epoch
 from dlio_bench.processes import fork_server
 
 PREFETCH = 2  # batches that each worker reads ahead: PyTorch's default

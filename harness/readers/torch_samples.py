@@ -11,7 +11,7 @@ from dlio_bench.benchmarks.registry import find
 from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError
-from dlio_bench.harness.readers.sample_view import SampleView
+from dlio_bench.harness.readers.session import SampleView
 from dlio_bench.harness.storage.extents import ExtentReader
 from dlio_bench.processes import begin_worker
 

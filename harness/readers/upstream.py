@@ -5,8 +5,7 @@ from contextlib import contextmanager
 
 from dlio_bench.batches import Batch
 from dlio_bench.benchmarks.pipeline import Pipeline
-from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import Planned, Tally
+from dlio_bench.harness.readers.session import Planned, SampleView, Tally
 
 
 class Published:

@@ -17,8 +17,7 @@ from crc32c import crc32c
 from dlio_bench.batches import Batch, Block, Bytes, Ids, is_validation
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure
 from dlio_bench.harness.readers import web_shards
-from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import Planned, Tally
+from dlio_bench.harness.readers.session import Planned, SampleView, Tally
 from dlio_bench.harness.readers.torch_loader import PREFETCH, explained, pytorch, quiet, working
 from dlio_bench.processes import fork_server
 
@@ -74,7 +73,8 @@ class WebLoader:
         view = self.sample_view
         return {
             epoch: sum(
-                web_shards.asked(view.dataset, view.fields, file) for file in web_shards.holding(view.dataset, ids)
+                web_shards.stream_bytes(view.dataset, view.fields, file)
+                for file in web_shards.holding(view.dataset, ids)
             )
             for epoch, ids in _by_epoch(plan)
         }

@@ -19,7 +19,7 @@ from dlio_bench.benchmarks.registry import find
 from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, remedy
-from dlio_bench.harness.readers.sample_view import SampleView
+from dlio_bench.harness.readers.session import SampleView
 
 # ids, the bytes of all samples, what reading them cost; or why they could not be read
 Collated = tuple[Ids, Any, Cost] | BenchError

@@ -43,17 +43,17 @@ def _end(dataset: Dataset, fields: Sequence[str], file: int) -> int:
     return int((BLOCK + -(-lengths // BLOCK) * BLOCK).sum())
 
 
-def stored(dataset: Dataset, fields: Sequence[str], file: int) -> int:
+def shard_bytes(dataset: Dataset, fields: Sequence[str], file: int) -> int:
     """Bytes of a shard: its members, two empty blocks, and what fills its last record."""
     return -(-(_end(dataset, fields, file) + 2 * BLOCK) // RECORD) * RECORD
 
 
-def asked(dataset: Dataset, fields: Sequence[str], file: int) -> int:
+def stream_bytes(dataset: Dataset, fields: Sequence[str], file: int) -> int:
     """Bytes that reading a shard as a stream takes: Python's tarfile reads a block, then records up to the first empty
     block.
     """
     records = -(-_end(dataset, fields, file) // RECORD)
-    return min(stored(dataset, fields, file), BLOCK + records * RECORD)
+    return min(shard_bytes(dataset, fields, file), BLOCK + records * RECORD)
 
 
 def holding(dataset: Dataset, ids: Ids) -> list[int]:
@@ -70,7 +70,7 @@ def make(dataset: Dataset, fields: Sequence[str], progress: Callable[[int, int],
     """
     files = range(len(dataset.manifest.files))
     shards = list(zip(files, paths(dataset, fields, files), strict=True))
-    sizes = {path: stored(dataset, fields, file) for file, path in shards}
+    sizes = {path: shard_bytes(dataset, fields, file) for file, path in shards}
     total, done = sum(sizes.values()), 0
     folder = folder_of(dataset, fields)
     try:

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 
-def made(prefix: str, below: Path) -> tuple[Path, int]:
+def make_locked(prefix: str, below: Path) -> tuple[Path, int]:
     """A new folder in `below`, and the handle that locks it. OSError."""
     while True:
         folder = Path(mkdtemp(prefix=prefix, dir=below))

@@ -86,7 +86,7 @@ def _settle_folder() -> None:
     if Path(config.get("tempdir") or "").name.startswith(PREFIX):
         return
     sweep()
-    folder, lock = locked_folders.made(PREFIX, SHARED_MEMORY)
+    folder, lock = locked_folders.make_locked(PREFIX, SHARED_MEMORY)
     config |= {"tempdir": str(folder), "semprefix": f"/{folder.name}"}
     util.Finalize(None, _removed, (folder, lock), exitpriority=_LAST)
 

@@ -53,7 +53,7 @@ def check() -> None:
 
 
 @contextmanager
-def held() -> Iterator[None]:
+def hold() -> Iterator[None]:
     """In this block signals are remembered alone, for check(): what it makes is not lost before somebody has it."""
     global _held  # noqa: PLW0603 - as signals are the process's
     if threading.current_thread() is not threading.main_thread():  # in which signals are raised

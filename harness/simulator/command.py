@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from dlio_bench.benchmarks.profile import ESTIMATE, Profile
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.errors import UsageError, unknown
-from dlio_bench.harness.cluster.system import MB, SHIPPED, System, named
+from dlio_bench.harness.cluster.system import MB, SHIPPED, System, load_system
 from dlio_bench.harness.ground.folders import output_folder
 from dlio_bench.harness.ground.progress import Progress
-from dlio_bench.harness.plan.placement.contents import Sizes
+from dlio_bench.harness.plan.placement.rule import Sizes
 from dlio_bench.harness.plan.policies import ALIASES, POLICIES, STREAM, find
 from dlio_bench.harness.simulator import axes, grid, predict
 from dlio_bench.harness.simulator.answers import answer
@@ -249,7 +249,7 @@ def _step_time_source(step: Profile, batch: int) -> str:
 
 
 def _system(options: Options, default: str) -> System:
-    return named(str(options.system) if options.system else default).with_capacities(options.tiers)
+    return load_system(str(options.system) if options.system else default).with_capacities(options.tiers)
 
 
 def _workload_sizes(workload: Workload, seed: int) -> tuple[Sizes, float]:

@@ -21,8 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from dlio_bench.harness.plan.placement.contents import Integers, NodeContents, from_file_system
-from dlio_bench.harness.plan.placement.rule import Behaviour
+from dlio_bench.harness.plan.placement.rule import Behaviour, Integers, NodeContents, from_file_system
 from dlio_bench.harness.simulator.fills import NEVER, Floats
 from dlio_bench.harness.simulator.kernel import Link
 from dlio_bench.harness.simulator.model import Costs

@@ -7,7 +7,7 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dlio_bench.harness.plan.placement.contents import Integers, NodeContents
+from dlio_bench.harness.plan.placement.rule import Integers, NodeContents
 from dlio_bench.harness.simulator.model import Costs
 
 Floats = npt.NDArray[np.float64]

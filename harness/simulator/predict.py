@@ -8,8 +8,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from dlio_bench.harness.cluster.system import MB
-from dlio_bench.harness.plan.placement.contents import DoesNotApplyError, NodeContents
-from dlio_bench.harness.plan.placement.rule import Placement
+from dlio_bench.harness.plan.placement.rule import DoesNotApplyError, NodeContents, Placement
 from dlio_bench.harness.plan.policies import POLICIES, Policy
 from dlio_bench.harness.simulator import conserved, events, published, steps
 from dlio_bench.harness.simulator.cases import Case

@@ -27,8 +27,8 @@ from typing import TypeAlias
 import numpy as np
 from msgspec.structs import replace
 
-from dlio_bench.harness.plan.placement.contents import Integers, NodeContents, Sizes, cut, from_file_system
-from dlio_bench.harness.plan.placement.frequency import counted
+from dlio_bench.harness.plan.placement.frequency import count_accesses
+from dlio_bench.harness.plan.placement.rule import Integers, NodeContents, Sizes, cut_into_tiers, from_file_system
 from dlio_bench.harness.simulator.fills import Fill
 from dlio_bench.harness.simulator.traces import Trace
 
@@ -73,14 +73,16 @@ def clairvoyant(
     """
     keeps, blocks = [], []
     for sequence in sequences:
-        ids, counts, first = counted(sequence)
+        ids, counts, first = count_accesses(sequence)
         kept = ids < len(sizes) - 1
         ids, counts, first = ids[kept], counts[kept], first[kept]
         ranked = np.argsort(-counts, kind="stable")
-        (head,) = cut(ranked, sizes[ids], [staging])
+        (head,) = cut_into_tiers(ranked, sizes[ids], [staging])
         later = np.ones(len(ids), bool)
         later[head] = False
-        tiers = [part[np.lexsort((first[part], later[part]))] for part in cut(ranked, sizes[ids], capacities)]
+        tiers = [
+            part[np.lexsort((first[part], later[part]))] for part in cut_into_tiers(ranked, sizes[ids], capacities)
+        ]
         keeps.append(from_file_system([ids[part] for part in tiers]))
         blocks.append(tuple(int((~later[part]).sum()) for part in tiers))
     return keeps, blocks

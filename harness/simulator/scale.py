@@ -17,9 +17,9 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dlio_bench.harness.plan.placement.contents import NodeContents
 from dlio_bench.harness.plan.placement.cooperative import first_holders, held_by_all, node_contents
 from dlio_bench.harness.plan.placement.frequency import clairvoyant_node, counted_once
+from dlio_bench.harness.plan.placement.rule import NodeContents
 from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.simulator import conserved, steps
 from dlio_bench.harness.simulator.cases import Case

@@ -4,7 +4,7 @@ import numpy as np
 from msgspec import Struct
 
 from dlio_bench.harness.cluster.system import MB
-from dlio_bench.harness.plan.placement.contents import Sizes
+from dlio_bench.harness.plan.placement.rule import Sizes
 
 _THESIS = "R. Boehringer, Master's thesis, ETH Zurich, 2020, section 5.2.1"
 

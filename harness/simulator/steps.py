@@ -11,8 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from dlio_bench.harness.plan.orders import Ids
-from dlio_bench.harness.plan.placement.contents import Mask
-from dlio_bench.harness.plan.placement.rule import Behaviour
+from dlio_bench.harness.plan.placement.rule import Behaviour, Mask
 from dlio_bench.harness.simulator.fills import Floats
 from dlio_bench.harness.simulator.model import Costs
 from dlio_bench.harness.simulator.traces import Outcome, Trace

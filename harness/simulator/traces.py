@@ -3,7 +3,7 @@
 import numpy as np
 from msgspec import Struct
 
-from dlio_bench.harness.plan.placement.contents import Integers
+from dlio_bench.harness.plan.placement.rule import Integers
 from dlio_bench.harness.simulator.fills import Copies, Floats, Tiers
 
 

@@ -127,11 +127,11 @@ class Bounce:
         memory: Bytes | None = getattr(self._of_thread, "memory", None)
         if memory is None or len(memory) < size:
             known = 0 if memory is None else len(memory)
-            memory = self._of_thread.memory = np.frombuffer(aligned(max(size, 2 * known)), np.uint8)
+            memory = self._of_thread.memory = np.frombuffer(aligned_memory(max(size, 2 * known)), np.uint8)
         return memory[:size]
 
 
-def aligned(size: int) -> memoryview:
+def aligned_memory(size: int) -> memoryview:
     """New memory that begins on a page; its pages exist."""
     memory = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if size >= LARGE:
@@ -226,7 +226,7 @@ def require(path: Path) -> Alignment:
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
         try:
-            os.preadv(handle, [aligned(told.block)], 0)
+            os.preadv(handle, [aligned_memory(told.block)], 0)
         finally:
             os.close(handle)
     except FileNotFoundError as error:

@@ -30,10 +30,17 @@ from dlio_bench.harness.storage.chunks import (
     unstaged,
 )
 from dlio_bench.harness.storage.direct import Alignment, Piece
-from dlio_bench.harness.storage.direct_reads import DirectReads
-from dlio_bench.harness.storage.files import Held, Libraries, OpenFile, OpenFiles
-from dlio_bench.harness.storage.object_reads import ObjectReads
-from dlio_bench.harness.storage.stored_files import COPY_READ, PREAD, StoredFiles
+from dlio_bench.harness.storage.files import (
+    COPY_READ,
+    PREAD,
+    DirectReads,
+    Held,
+    Libraries,
+    OpenFile,
+    OpenFiles,
+    StoredFiles,
+)
+from dlio_bench.harness.storage.object_store import ObjectReads
 
 # Files of many samples stay open while they are read from. A file of one sample is opened each time its sample is
 # read, as its application does, so that the cost of opening stays in the measurement: its handle is kept only until

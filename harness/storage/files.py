@@ -4,18 +4,88 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from weakref import WeakSet
 
+import numpy as np
+
 from dlio_bench import recorder
+from dlio_bench.batches import Bytes
 from dlio_bench.components import CODE
-from dlio_bench.datagen.access import KERNEL, Access
-from dlio_bench.datagen.dataset import DAMAGED
+from dlio_bench.counters import Cost
+from dlio_bench.datagen.dataset import DAMAGED, KERNEL, Access, Dataset
 from dlio_bench.datagen.formats.container import Opened
 from dlio_bench.errors import DataError, EnvironmentFailure, remedy
+from dlio_bench.harness.storage import direct
+from dlio_bench.harness.storage.direct import Alignment, Layout, Piece, Span
 from dlio_bench.recorder import NOWHERE
+
+PREAD, COPY_READ = CODE["pread"], CODE["copy read"]
+
+
+class StoredFiles:
+    """A dataset's files by their numbers. `staged`: where copies of some lie; these are read through the page cache,
+    which they were written through, the others with `direct_flags` of open(2).
+    """
+
+    def __init__(self, dataset: Dataset, staged: Mapping[int, Path], direct_flags: int) -> None:
+        self._dataset, self._direct_flags, self.access = dataset, direct_flags, dataset.access
+        self.staged = staged
+        self._home, self._entries = dataset.home, dataset.manifest.files
+
+    def path(self, file: int) -> Path:
+        """Where a file is read from."""
+        return self.staged.get(file) or self._dataset.path(file)
+
+    def place(self, file: int) -> str:
+        """The same as the kernel takes it; making a Path of it costs as much as opening the file."""
+        return str(self.staged[file]) if file in self.staged else f"{self._home}/{self._entries[file].name}"
+
+    def name(self, file: int) -> str:
+        """A file for people: of a copy, where it came from too."""
+        name, copy = self._dataset.name(file), self.staged.get(file)
+        return name if copy is None else f"{name} (its copy {copy})"
+
+    def flags(self, file: int) -> int:
+        """Of open(2), besides those of a file that is only read."""
+        return 0 if file in self.staged else self._direct_flags
+
+    def read(self, handle: int, into: Sequence[memoryview | Bytes], file: int, offset: int) -> int:
+        """One call of the kernel's: bytes that it read, which may be fewer. EnvironmentFailure."""
+        track, started = recorder.here(), time.perf_counter()
+        try:
+            count = self.access.read(handle, into, offset)
+        except OSError as error:
+            raise self.unread(file, offset, error) from error
+        if track is not None:
+            component = COPY_READ if file in self.staged else PREAD
+            track.add(component, started, time.perf_counter(), count, offset, file)
+        return count
+
+    def rest(self, handle: int, file: int, offset: int, pieces: list[memoryview], done: int) -> None:
+        """The kernel may stop after `done` bytes, anywhere, and is asked for the rest. DataError at a file's end."""
+        end = offset + sum(map(len, pieces))
+        for piece in pieces:
+            left = piece[done:]
+            offset, done = offset + len(piece) - len(left), done - len(piece) + len(left)
+            while left:
+                count = self.read(handle, [left], file, offset)
+                if count == 0:
+                    raise self.ended(file, offset, end)
+                left, offset = left[count:], offset + count
+
+    def ended(self, file: int, offset: int, end: int) -> DataError:
+        """A file that is shorter than its samples."""
+        return DataError(f"{self.name(file)} ends at byte {offset}, before the end of a sample at {end}. {DAMAGED}")
+
+    def unread(self, file: int, offset: int, error: OSError) -> EnvironmentFailure:
+        """A file that the kernel cannot read."""
+        return EnvironmentFailure(
+            f"{self.name(file)} cannot be read at byte {offset}: {error.strerror}. {remedy(error)}."
+        )
+
 
 OPEN, ADVISE, CLOSE = (CODE[name] for name in ("open", "advise", "close"))
 LIBRARY_FILES = 16  # open at a time
@@ -189,3 +259,44 @@ class Libraries:
         with self._lock:
             while self._files:
                 self._files.popitem()[1].close()
+
+
+class DirectReads:
+    """Several threads may share one; each has aligned memory of its own."""
+
+    def __init__(self, stored: StoredFiles, files: OpenFiles, alignment: Alignment) -> None:
+        self._stored, self._files, self._alignment = stored, files, alignment
+        self._bounce = direct.Bounce()
+
+    def read(self, wanted: Sequence[Piece], out: memoryview, cost: Cost) -> None:
+        """Bring pieces of files, those of a file in order of their offsets, into `out`. Errors as those of a reader."""
+        alignment, bounce, read = self._alignment, self._bounce, self._stored.read
+        memory = np.frombuffer(out, np.uint8)
+        address = direct.address_of(memory)
+        opened: OpenFile | None = None  # held, so that it stays open
+        open_key = useful = rounded = 0
+        for span in direct.spans(wanted, alignment):
+            key, file = span.pieces[0][:2]
+            if opened is None or key != open_key:
+                opened, open_key = self._files.get(key, file), key
+            handle = opened.handle()
+            layout = direct.layout(span, alignment, memory, address, bounce)
+            brought = read(handle, layout.parts, file, span.start)
+            if brought < span.needed:
+                brought += self._rest(handle, file, span, layout, brought)
+            layout.spread(span, memory)
+            useful += span.useful
+            rounded += max(0, brought - span.useful)  # a sample may be wanted twice
+        cost.bytes_requested += useful
+        cost.bytes_rounded += rounded
+
+    def _rest(self, handle: int, file: int, span: Span, layout: Layout, count: int) -> int:
+        """The kernel stopped after `count` bytes, behind any block, and is asked for the rest: bytes read."""
+        alignment, brought, needed, done = self._alignment, 0, span.needed, 0
+        while done + count < needed:
+            if count < alignment.block:
+                raise self._stored.ended(file, span.start + done + count, span.start + needed)
+            done = alignment.down(done + count)
+            count = self._stored.read(handle, direct.behind(layout.parts, done), file, span.start + done)
+            brought += count
+        return brought

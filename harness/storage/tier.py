@@ -25,6 +25,8 @@ from dlio_bench.datagen.dataset import DAMAGED, Dataset
 from dlio_bench.errors import DataError, EnvironmentFailure, remedy
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster.environment import host_name
+from dlio_bench.harness.ground.defaults import OF_FREE, OF_MEMORY
+from dlio_bench.harness.machine.memory import available_bytes
 from dlio_bench.harness.storage.direct import Alignment
 from dlio_bench.units import format_bytes
 
@@ -282,3 +284,13 @@ def unusable(path: Path, error: OSError) -> EnvironmentFailure:
         f"The local tier {path} on {host_name()} cannot be used: {error.strerror}. {remedy(error)}; or give another "
         "folder on node-local storage that this user can write with --local-tier."
     )
+
+
+def default_ram(memory: int, nodes: int) -> int:
+    """Bytes of the RAM tier of a node with `memory` bytes, one of `nodes` on this machine."""
+    return int(min(OF_MEMORY * memory, OF_FREE * available_bytes() / nodes))
+
+
+def default_disk(folder: Path, nodes: int) -> int:
+    """Bytes of the tier in `folder` of a node, one of `nodes` on this machine."""
+    return int(OF_FREE * (free_bytes(folder) or 0) / nodes)

@@ -96,7 +96,7 @@ def take(inbox: Inbox, sizes: Sequence[int]) -> list[int]:
         return inbox.take(sum(map(bool, sizes)) + 1)
 
 
-def opened(handles: Sequence[int], places: Sequence[Place], sizes: Sequence[int]) -> TierFiles:
+def tier_files_of(handles: Sequence[int], places: Sequence[Place], sizes: Sequence[int]) -> TierFiles:
     """The tiers of these handles, which are theirs from now on."""
     *of_tiers, flags = handles
     waiting = iter(of_tiers)

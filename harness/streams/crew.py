@@ -15,8 +15,7 @@ from dlio_bench.counters import Cost
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.streams.adios import SST
 from dlio_bench.harness.streams.dealing import Part
-from dlio_bench.harness.streams.modes import Mode
-from dlio_bench.harness.streams.settings import Streaming
+from dlio_bench.harness.streams.settings import Mode, Streaming
 
 DONE = -(2**62)  # what a trainer tells a producer instead of an epoch, when it asks for nothing more
 

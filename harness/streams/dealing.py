@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from dlio_bench.batches import Ids
-from dlio_bench.harness.streams.modes import ALL, PLANNED, ROUND_ROBIN, Mode
+from dlio_bench.harness.streams.settings import ALL, PLANNED, ROUND_ROBIN, Mode
 
 NO_SAMPLES = np.zeros(0, np.int64)
 
@@ -51,7 +51,7 @@ def producer_of(mode: str, position: int, rank: int, producers: int) -> int:
     return (position + rank if mode == PLANNED else position) % producers
 
 
-def published(plans: Sequence[Sequence[Part]], mode: str, producer: int, producers: int) -> Iterator[Dealt]:
+def batches_of_producer(plans: Sequence[Sequence[Part]], mode: str, producer: int, producers: int) -> Iterator[Dealt]:
     """The batches of one producer, in its order. plans: of each rank of a model, by position."""
     for position in range(max(map(len, plans), default=0)):
         epoch = next(plan[position].epoch for plan in plans if position < len(plan))
@@ -60,7 +60,7 @@ def published(plans: Sequence[Sequence[Part]], mode: str, producer: int, produce
                 yield Dealt(position, rank, plan[position] if position < len(plan) else Part(epoch, NO_SAMPLES))
 
 
-def demanded(plan: Sequence[Part], producer: int, producers: int, ranks: int) -> list[Dealt]:
+def batches_on_demand(plan: Sequence[Part], producer: int, producers: int, ranks: int) -> list[Dealt]:
     """The batches that one producer gives to whoever asks, in its order. plan: of all ranks, step after step."""
     parts = enumerate(plan)
     return [Dealt(at // ranks, at % ranks, part) for at, part in parts if (at // ranks) % producers == producer]
@@ -73,7 +73,7 @@ class Taken(Struct, frozen=True):
     position: int | None
 
 
-def taken(positions: int, ranks: int, mode: str, rank: int, producers: int) -> Iterator[Taken]:
+def steps_of_rank(positions: int, ranks: int, mode: str, rank: int, producers: int) -> Iterator[Taken]:
     """The steps of all streams that a rank of `ranks` takes, in its order. positions: of the longest plan."""
     for position in range(positions):
         producer = producer_of(mode, position, rank, producers)

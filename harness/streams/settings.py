@@ -1,9 +1,46 @@
-"""What a run has its streams set to."""
+"""What a run has its streams set to, and the table of ways in which their steps are dealt to trainers."""
 
 from msgspec import Struct
 
-from dlio_bench.harness.streams import modes
+from dlio_bench.errors import unknown
 from dlio_bench.harness.streams.adios import SST
+
+# How steps of a stream are distributed over trainers: the table of modes.
+#
+# "Distribution modes: all, round robin, on demand; future: random shuffle" (A. Gainaru, WANT workshop at NeurIPS 2023).
+
+ALL, ROUND_ROBIN, ON_DEMAND, PLANNED = "all", "round-robin", "on-demand", "planned"
+
+
+class Mode(Struct, frozen=True):
+    """One row. shared: a producer has one stream, which all trainers read; else it has one for each trainer.
+
+    distribution: StepDistributionMode of ADIOS2's SST. known: whether the plan says which trainer gets which batch.
+    """
+
+    name: str
+    meaning: str
+    distribution: str = "AllToAll"
+    shared: bool = False
+    known: bool = True
+
+
+_MODES = (
+    Mode(ALL, "every trainer gets every batch, and uses those that its plan has", shared=True),
+    Mode(ROUND_ROBIN, "ADIOS2 deals the batches of a step to the trainers in turn", "RoundRobin", shared=True),
+    Mode(ON_DEMAND, "a trainer gets the next batch when it asks for one, so that fast ones get more", known=False),
+    Mode(PLANNED, "random shuffle: a trainer gets the batches that the plan has for it, from all producers in turn"),
+)
+
+MODES: dict[str, Mode] = {mode.name: mode for mode in _MODES}
+
+
+def find(name: str) -> Mode:
+    """The row of a name. UsageError."""
+    if name not in MODES:
+        raise unknown("--stream", name, list(MODES))
+    return MODES[name]
+
 
 QUEUE = 4  # steps that a stream holds for its readers, where nobody says
 BLOCK, DISCARD = "block", "discard"
@@ -17,7 +54,7 @@ class Streaming(Struct, frozen=True):
     waits for the other.
     """
 
-    mode: str = modes.PLANNED
+    mode: str = PLANNED
     producers: int = 1
     engine: str = SST
     queue: int = QUEUE
@@ -29,7 +66,7 @@ class Streaming(Struct, frozen=True):
         """Whether a thread of the trainer's process is the producer."""
         return self.producers == 0
 
-    def steps_held(self, mode: modes.Mode, trainers: int) -> int:
+    def steps_held(self, mode: Mode, trainers: int) -> int:
         """Most steps that a stream holds. One with several readers has room for a step of each, or it would block."""
         return max(self.queue, trainers + 1) if mode.shared else self.queue
 
@@ -46,6 +83,6 @@ class Streaming(Struct, frozen=True):
         return 1 if self.inline or self.how.shared else trainers
 
     @property
-    def how(self) -> modes.Mode:
+    def how(self) -> Mode:
         """The row of its mode."""
-        return modes.find(self.mode)
+        return find(self.mode)

@@ -70,7 +70,7 @@ class Found(Struct, frozen=True):
     refused: tuple[str, ...]
 
 
-def captured(variables: Sequence[Any]) -> Arrays:
+def copies_of(variables: Sequence[Any]) -> Arrays:
     """Copies of Keras or TensorFlow variables."""
     return [np.array(variable.numpy()) for variable in variables]
 
@@ -148,19 +148,19 @@ def newest(folder: Path) -> Found | None:
     return None
 
 
-def resumed(comm: Comm, folder: Path, about: dict[str, Any]) -> Found:
+def load_on_all_ranks(comm: Comm, folder: Path, about: dict[str, Any]) -> Found:
     """The newest whole checkpoint, read by rank 0 and passed on to all ranks, which call it together.
 
     UsageError where there is none, or where it was written under other conditions than `about`; DataError where none is
     whole.
     """
-    checkpoint = together(comm, lambda: required(folder, about) if comm.rank == 0 else None)[0]
+    checkpoint = together(comm, lambda: load_required(folder, about) if comm.rank == 0 else None)[0]
     assert checkpoint is not None
     return checkpoint
 
 
-def required(folder: Path, about: dict[str, Any]) -> Found:
-    """The newest whole checkpoint of a folder, on one rank. UsageError and DataError as `resumed`."""
+def load_required(folder: Path, about: dict[str, Any]) -> Found:
+    """The newest whole checkpoint of a folder, on one rank. UsageError and DataError as `load_on_all_ranks`."""
     checkpoint = newest(folder)
     if checkpoint is None:
         raise UsageError(f"There is no checkpoint in {folder} to resume from. Name another folder, or leave it out.")

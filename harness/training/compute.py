@@ -8,8 +8,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from dlio_bench.benchmarks.model import choose
-from dlio_bench.benchmarks.profile import DEFAULT_DEVICE, ESTIMATE, Profile, given
-from dlio_bench.benchmarks.profile_files import load
+from dlio_bench.benchmarks.profile import DEFAULT_DEVICE, ESTIMATE, Profile, load, profile_of_time
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.errors import UsageError, did_you_mean
 from dlio_bench.harness.cluster.life import life
@@ -36,7 +35,7 @@ def step_time(workload: Workload, compute: str, variant: str | None = None, *, t
             "emulate:@FILE, train, train:MODEL, infer, or infer:MODEL."
         )
     if re.match(r"[0-9]", device):
-        return given(parse_seconds(device), "--compute")
+        return profile_of_time(parse_seconds(device), "--compute")
     if device.startswith(FILE):
         return _fitting(workload, load(Path(device.removeprefix(FILE))), variant, tiny=tiny)
     known = workload.profiles

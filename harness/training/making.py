@@ -15,7 +15,7 @@ import numpy.typing as npt
 from dlio_bench.benchmarks.model import Model, require_finite_samples
 from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.training.checkpoint import captured
+from dlio_bench.harness.training.checkpoint import copies_of
 from dlio_bench.reports.comparing.difference import kolmogorov_smirnov
 from dlio_bench.reports.document.trials import Distance, Generated, Quantity
 
@@ -39,7 +39,7 @@ class HeldOut:
         assert model.making is not None
         self._comm, self._model, self._making, self._network = comm, model, model.making, network
         self._most = len(range(comm.rank, self._making.most, comm.size))  # over all ranks `most`
-        self._missing = agreed(comm.allgather(self._making.missing()))
+        self._missing = why_unmeasured(comm.allgather(self._making.missing()))
         self._make = tensorflow().function(
             lambda keys: network([tensorflow().zeros((CHUNK, *shape)), keys], training=False), autograph=False
         )
@@ -63,7 +63,7 @@ class HeldOut:
         """
         keys = np.array(list(self._samples), np.int64).reshape(-1, 2)
         held_out = list(self._samples.values())
-        weights = captured(self._network.variables)
+        weights = copies_of(self._network.variables)
         made = [self._made_with(given, keys) for given in (before, after)]
         self._assign(weights)
         for samples in made:
@@ -100,7 +100,7 @@ class HeldOut:
             variable.assign(value)
 
 
-def agreed(missing: Sequence[str | None]) -> str | None:
+def why_unmeasured(missing: Sequence[str | None]) -> str | None:
     """Why some quantities are measured on no rank: as one or more of the ranks cannot; None where all can."""
     lacking = [why for why in missing if why is not None]
     if not lacking:

@@ -10,28 +10,51 @@ import numpy as np
 from msgspec import Struct
 
 from dlio_bench.batches import Batch
-from dlio_bench.benchmarks import model as models
 from dlio_bench.benchmarks.model import (
     Course,
     Model,
     Sample,
+    build,
+    compiled_steps,
     keys,
     parameters,
     require_finite,
     require_finite_held_out,
     require_finite_samples,
+    traced_updates,
 )
-from dlio_bench.benchmarks.tensor_batches import WORD, lend
-from dlio_bench.benchmarks.tensors import tensorflow
+from dlio_bench.benchmarks.tensors import WORD, lend, tensorflow
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.training.checkpoint import Found, State, captured, restore, save
-from dlio_bench.harness.training.devices import pin_gpu
+from dlio_bench.harness.training.checkpoint import Found, State, copies_of, restore, save
 from dlio_bench.harness.training.exchange.exchange import Exchange
 from dlio_bench.harness.training.making import HeldOut
 from dlio_bench.harness.training.trainer import Spent, Trained
 from dlio_bench.reports.document.trials import Checkpoint, Reduced
 from dlio_bench.reports.document.types import Network
+
+
+def pin_gpu(config: Any, host_rank: int) -> str | None:
+    """Let this process see one GPU alone, and take its memory as needed; the name, None where the machine has none.
+
+    `config`: tensorflow.config. `host_rank`: this rank's number on its machine; ranks beyond the number of GPUs share.
+    Call it before TensorFlow computes anything. EnvironmentFailure where that is too late.
+    """
+    gpus = config.list_physical_devices("GPU")
+    if not gpus:
+        return None
+    gpu = gpus[host_rank % len(gpus)]
+    try:
+        config.set_visible_devices([gpu], "GPU")
+        # TensorFlow would take all memory of the device at once, and ranks that share it would find none
+        config.experimental.set_memory_growth(gpu, enable=True)
+    except (RuntimeError, ValueError) as error:
+        raise EnvironmentFailure(
+            f"The GPU {gpu.name} cannot be given to rank {host_rank} of this machine: {error}. TensorFlow was at work "
+            "before; run dlio-bench in a process of its own."
+        ) from error
+    return str(gpu.name)
+
 
 Widths = tuple[int, ...]  # bytes of a sample in each block of a batch
 
@@ -100,16 +123,16 @@ class NetworkTrainer:
         DataError for a checkpoint of another network.
         """
         self._comm, self._model, self._course, self._exchange = comm, model, course, exchange
-        self._network = models.build(model, sample.shape, seed=seed)
-        self._updates = [self._made(*update) for update in models.traced_updates(model, sample, self._network)]
+        self._network = build(model, sample.shape, seed=seed)
+        self._updates = [self._made(*update) for update in traced_updates(model, sample, self._network)]
         self._states = [variable for update in self._updates for variable in update.optimizer.variables]
         self._variables = [*self._network.variables, *self._states]
         self._resumed = None if resumed is None else resumed.state
         if resumed is not None:
             restore(self._network.variables, resumed.state.weights, "weights", resumed.path)
             restore(self._states, resumed.state.optimizer, "an optimiser's state", resumed.path)
-        self._start = exchange.broadcast(self._network.variables) + captured(self._states)
-        _, self._evaluate = models.traced(model, sample, self._network)
+        self._start = exchange.broadcast(self._network.variables) + copies_of(self._states)
+        _, self._evaluate = compiled_steps(model, sample, self._network)
         self._device, self._seed, self._step = device, seed, 0
         self._checkpoints, self._saved, self._folder = checkpoints, list[Checkpoint](), Path()
         self._losses: list[float] = []
@@ -131,7 +154,7 @@ class NetworkTrainer:
     @property
     def described(self) -> Network:
         """What is trained, where, and how gradients are exchanged, for the result."""
-        return described(
+        return description(
             self._model,
             self._network,
             self._device,
@@ -202,8 +225,8 @@ class NetworkTrainer:
             self._step,
             self._course.epoch(self._step),
             self._seed,
-            captured(self._network.variables),
-            captured(self._states),
+            copies_of(self._network.variables),
+            copies_of(self._states),
             None if lagged is None else [np.array(mean) for mean in lagged],
             checkpoints.about,
         )
@@ -266,7 +289,7 @@ class NetworkTrainer:
             tensorflow().test.experimental.sync_devices()
 
 
-def described(model: Model, network: Any, device: str, **training: Any) -> Network:
+def description(model: Model, network: Any, device: str, **training: Any) -> Network:
     """A network and where it computes, for the result; `training`: what only a training has."""
     return Network(
         model=model.name,

@@ -19,8 +19,7 @@ import pytest
 from msgspec.structs import replace
 
 from dlio_bench.benchmarks.registry import WORKLOADS
-from dlio_bench.datagen.access import KERNEL, Access
-from dlio_bench.datagen.dataset import Dataset
+from dlio_bench.datagen.dataset import KERNEL, Access, Dataset
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.harness.storage.pfs.board import Board, Counters

@@ -15,11 +15,10 @@ from dlio_bench.harness.commands.run.measured.consumer import damaged
 from dlio_bench.harness.plan.orders import Shape
 from dlio_bench.harness.plan.policies import POLICIES, Policy, find, resolve
 from dlio_bench.harness.readers.placed import reader as placed
-from dlio_bench.harness.readers.placed.drawn import drawn
+from dlio_bench.harness.readers.placed.rules import draw_of
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import RankContext
-from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import Planned, Tally, planned
+from dlio_bench.harness.readers.session import Planned, SampleView, Tally, planned
 from dlio_bench.harness.storage.tier_files import MEMORY_NAME
 from tests.contract import test_readers
 from tests.contract.test_readers import BATCH, EVERY, WORLD, ReaderContract, harmed
@@ -106,7 +105,7 @@ class DrawnContract(PlacedContract):
     def epochs(self, dataset: Dataset, ranks: int, rank: int, epochs: int = 2) -> list[Planned]:
         shape, tiers = Shape(dataset.samples, ranks, BATCH), self.tiers(dataset)
         form = self.form(dataset)
-        draw = drawn(self.row.rule, tiers.sizes_of(form), tiers.capacities, shape, epochs)
+        draw = draw_of(self.row.rule, tiers.sizes_of(form), tiers.capacities, shape, epochs)
         return planned(form, [(epoch, list(ids)) for epoch, ids in enumerate(draw(rank, shape.steps, 5))])
 
 

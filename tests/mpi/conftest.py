@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dlio_bench.atomic_files import part_of
-from dlio_bench.datagen.claim import claimed
+from dlio_bench.datagen.claim import claim_folder
 from dlio_bench.datagen.manifest import spec_digest
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.launch_site import detect_site
@@ -109,7 +109,7 @@ def standing(folder: Path, workload: str, files: int, at: int, fill: str) -> Pat
     """
     of_all = layout(workload, fill=fill)
     of_splits = counts(of_all, Amount(files=files))
-    with claimed(folder, spec_digest(of_all, of_splits, seed=1), "a test's"):
+    with claim_folder(folder, spec_digest(of_all, of_splits, seed=1), "a test's"):
         fifo = part_of(folder / of_all.files(of_splits)[at].name)
         fifo.parent.mkdir(parents=True, exist_ok=True)
         os.mkfifo(fifo)

@@ -17,10 +17,8 @@ from dlio_bench.harness.commands.bench_readers.job import TORCHES
 from dlio_bench.harness.commands.run.measured.consumer import damaged
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import Resources, open_reader
-from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import Reader, Tally, planned
-from dlio_bench.harness.storage.cache import drop
-from dlio_bench.harness.storage.counters import device_bytes
+from dlio_bench.harness.readers.session import Reader, SampleView, Tally, planned
+from dlio_bench.harness.storage.cache import device_bytes, drop
 from tests.contract import test_readers
 from tests.contract.test_readers import ReaderContract
 from tests.datasets import made
@@ -94,7 +92,7 @@ from pathlib import Path
 from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import Resources, open_reader
-from dlio_bench.harness.readers.sample_view import SampleView
+from dlio_bench.harness.readers.session import SampleView
 from dlio_bench.harness.readers.session import Tally, planned
 
 form = SampleView(open_dataset(Path(sys.argv[1])), ("record",))

@@ -21,8 +21,7 @@ from dlio_bench.harness.commands.run.measured.consumer import damaged
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers import web_shards
 from dlio_bench.harness.readers.registry import Resources, open_reader
-from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import Reader, Tally, planned
+from dlio_bench.harness.readers.session import Reader, SampleView, Tally, planned
 from tests.contract import test_readers
 from tests.contract.test_readers import ReaderContract
 from tests.datasets import made, stored_fields
@@ -104,7 +103,7 @@ def test_its_shards_are_what_webdataset_reads(form: SampleView) -> None:
         contents = [samples[number][str(place)] for place in range(len(form.fields))]
         assert contents == [bytes(field) for field in stored_fields(form.dataset, form.fields, number)]
     sizes = [path.stat().st_size for path in shards]
-    assert sizes == [web_shards.stored(form.dataset, form.fields, file) for file in range(3)]
+    assert sizes == [web_shards.shard_bytes(form.dataset, form.fields, file) for file in range(3)]
     assert not {path.name for path in shards[0].parent.iterdir()} - {path.name for path in shards}
 
 

@@ -23,8 +23,7 @@ from msgspec import json
 from msgspec.structs import replace
 
 from dlio_bench.benchmarks.registry import WORKLOADS
-from dlio_bench.datagen.access import KERNEL, Access
-from dlio_bench.datagen.dataset import Dataset, open_dataset
+from dlio_bench.datagen.dataset import KERNEL, Access, Dataset, open_dataset
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.harness.storage.pfs.process import EmulatedAccess, emulation_of

@@ -35,8 +35,7 @@ from dlio_bench.harness.plan.orders import ORDERS, Shape
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import RankContext, Resources, open_reader
-from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import Planned, Tally, largest, planned, touched
+from dlio_bench.harness.readers.session import Planned, SampleView, Tally, largest, planned, touched_buffer
 from dlio_bench.harness.timeline import StepLog
 from dlio_bench.harness.training.compute import fine_timers
 from dlio_bench.harness.training.trainer import Emulated
@@ -47,7 +46,7 @@ ORDERED = {"shuffled": "global-shuffle", "sequential": "sequential"}
 
 def raw(view: SampleView, plan: Sequence[Planned], slots: int) -> Callable[[], Iterator[Batch]]:
     """The batches of a plan by preadv, files open and calls prepared."""
-    buffers = [touched(largest(plan)) for _ in range(slots)]
+    buffers = [touched_buffer(largest(plan)) for _ in range(slots)]
     handles: dict[int, int] = {}
     calls: list[list[tuple[int, list[memoryview], int]]] = []
     for step, batch in enumerate(plan):

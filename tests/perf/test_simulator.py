@@ -3,7 +3,7 @@
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from dlio_bench.harness.cluster.system import shipped
+from dlio_bench.harness.cluster.system import shipped_system
 from dlio_bench.harness.plan.policies import POLICIES
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.predict import WORST, lower_bound, run
@@ -12,7 +12,7 @@ from dlio_bench.harness.simulator.scenarios import SCENARIOS
 
 def case(nodes: int) -> Case:
     scenario = SCENARIOS["S2"]
-    return Case("perf", scenario.sizes(1)[:20_000], nodes, 5, 2, 1, shipped("deck"))
+    return Case("perf", scenario.sizes(1)[:20_000], nodes, 5, 2, 1, shipped_system("deck"))
 
 
 @pytest.mark.benchmark(group="lower bound, 40 000 accesses")

@@ -47,11 +47,11 @@ FAULTS = [
         ("min(at + batch, last)", "at + batch", "the end of a rank's share of a pass", *ORDERS, *READERS),
     ),
     *_faults(
-        "harness/plan/deals.py",
+        "harness/plan/draws.py",
         ("np.arange(share, shape.files, shares", "np.arange(share, shape.files - 1, shares", "the last file", *ORDERS),
     ),
     *_faults(
-        "harness/plan/placement/contents.py",
+        "harness/plan/placement/rule.py",
         (
             'before + capacity, side="right"', 'before + capacity, side="left"',
             "a sample that just fits into a tier", *PLACEMENT,
@@ -313,7 +313,7 @@ FAULTS = [
          "mpi/test_exchange_worlds.py::test_the_suites_pass_on_every_rank[4]"),
     ),
     *_faults(
-        "harness/training/exchange/nodes.py",
+        "harness/training/exchange/options.py",
         ("for number in range(leaders)] + [count]", "for number in range(leaders + 1)]", "the last leader has the rest",
          "unit/test_exchange.py"),
         ("number * len(ranks) // self.leaders", "number", "leaders are spread over a node", "unit/test_exchange.py"),
@@ -347,7 +347,7 @@ FAULTS = [
         ("(true[:-1] + true[1:]) / 2)", "true[:-1])", "the area under the curve", "unit/test_metrics.py"),
     ),
     *_faults(
-        "benchmarks/larc.py",
+        "benchmarks/schedules.py",
         ("of_variable, of_gradient), self.least", "of_variable, of_gradient), self.trust", "the least local rate",
          "unit/test_larc.py::test_larc_is_adam_over_scaled_gradients"),
     ),
@@ -366,7 +366,7 @@ FAULTS = [
          "unit/traces/test_input_time.py"),
     ),
     *_faults(
-        "harness/training/tf_events.py",
+        "harness/training/tf_trace.py",
         ("min(begin[0], end[0]), max(begin[1], end[1])", "max(begin[0], end[0]), min(begin[1], end[1])",
          "drift is a part of the error", "unit/test_tf_events.py"),
         ("if union and start <= union[-1][1] + gap:", "if union and start <= union[-1][1]:",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.harness.commands.generation import uploads
-from dlio_bench.harness.storage.mirror import mirrored
+from dlio_bench.harness.storage.object_store import mirrored
 from tests.s3.store import BUCKET
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from dlio_bench.datagen import objects
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.storage.mirror import FOLDER, mirrored
+from dlio_bench.harness.storage.object_store import FOLDER, mirrored
 from tests.datasets import made
 from tests.s3.datasets import uploaded, url
 from tests.s3.store import Proxy

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dlio_bench.benchmarks.wsi.predictions import FILE
+from dlio_bench.benchmarks.wsi.model import FILE
 from tests.processes import dlio
 from tests.results import load
 

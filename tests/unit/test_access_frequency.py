@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dlio_bench.errors import DataError
 from dlio_bench.harness.cli import main
-from dlio_bench.harness.cluster.system import shipped
+from dlio_bench.harness.cluster.system import shipped_system
 from dlio_bench.harness.simulator.accesses import histogram
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.reports.simulation import document as simulation
@@ -47,7 +47,7 @@ def test_probabilities_add_up_to_one_and_to_the_mean(trials: int, share: float) 
 @given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 6), st.integers(0, 7), st.integers(0, 99))
 def test_a_plan_is_counted_sample_by_sample(nodes: int, batch: int, epochs: int, rest: int, seed: int) -> None:
     sizes = np.full(3 * nodes * batch + rest, 1000)
-    case = Case("plan", sizes, nodes, batch, epochs, seed, shipped("deck"))
+    case = Case("plan", sizes, nodes, batch, epochs, seed, shipped_system("deck"))
     reads = [list(case.epoch(number)[:, 0].ravel()) for number in range(epochs)]
     times = [sum(sample in epoch for epoch in reads) for sample in range(len(sizes))]
     counted = histogram(case)
@@ -61,7 +61,7 @@ def test_a_plan_is_counted_sample_by_sample(nodes: int, batch: int, epochs: int,
 
 
 def test_a_shuffled_plan_follows_the_distribution() -> None:
-    case = Case("plan", np.full(40_000, 1000), 4, 10, 50, 7, shipped("deck"))
+    case = Case("plan", np.full(40_000, 1000), 4, 10, 50, 7, shipped_system("deck"))
     found = complete(histogram(case).tolist(), node=0, reads=case.per_epoch, delta=0.3)
     for samples, expected in zip(found.histogram, found.expected, strict=True):
         assert abs(samples - expected) < 6 * math.sqrt(expected) + 3  # Poisson

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.cluster.allocation import Allocation, default_scale, find, repeated
+from dlio_bench.harness.cluster.allocation import Allocation, counts_by_node, default_scale, find
 
 JOB = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "4"}
 
@@ -32,9 +32,9 @@ def test_ranks_that_are_there_come_before_a_scheduler() -> None:
 
 
 def test_numbers_by_node_are_expanded() -> None:
-    assert repeated("2(x3),1") == [2, 2, 2, 1]
-    assert repeated("16") == [16]
-    assert repeated("") == repeated("two") == repeated("2(x3") == []
+    assert counts_by_node("2(x3),1") == [2, 2, 2, 1]
+    assert counts_by_node("16") == [16]
+    assert counts_by_node("") == counts_by_node("two") == counts_by_node("2(x3") == []
 
 
 def test_host_files_name_a_host_for_each_rank(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from dlio_bench.errors import DataError, EnvironmentFailure
 from dlio_bench.harness.machine import mounts
-from dlio_bench.harness.storage import cache, counters
+from dlio_bench.harness.storage import cache
 
 PAGE = os.sysconf("SC_PAGESIZE")
 SHM = Path("/dev/shm")
@@ -168,14 +168,14 @@ def test_a_missing_or_closed_file_is_named_with_a_fix(tmp_path: Path, disk: Path
 
 
 def test_the_counters_are_read() -> None:
-    assert counters.parse_io("rchar: 5\nread_bytes: 4096\nwrite_bytes: 0\n") == 4096
-    assert counters.parse_io("rchar: 5\n") is None
-    now = counters.parse_stat("cpu  10 1 5 100 7 2 3 4 6 0\ncpu0 1 1 1 1\n")
-    assert now == counters.HostCpu(busy=21, iowait=7, total=132)
-    assert counters.parse_stat("cpu  10 1 5 100\n") == counters.HostCpu(busy=16, iowait=0, total=116)
+    assert cache.parse_io("rchar: 5\nread_bytes: 4096\nwrite_bytes: 0\n") == 4096
+    assert cache.parse_io("rchar: 5\n") is None
+    now = cache.parse_stat("cpu  10 1 5 100 7 2 3 4 6 0\ncpu0 1 1 1 1\n")
+    assert now == cache.HostCpu(busy=21, iowait=7, total=132)
+    assert cache.parse_stat("cpu  10 1 5 100\n") == cache.HostCpu(busy=16, iowait=0, total=116)
     with pytest.raises(ValueError, match="not a /proc/stat"):
-        counters.parse_stat("intr 1 2 3")
-    real = counters.host_cpu()
+        cache.parse_stat("intr 1 2 3")
+    real = cache.host_cpu()
     assert real is not None
     assert 0 < real.busy <= real.total
 
@@ -183,25 +183,25 @@ def test_the_counters_are_read() -> None:
 def test_device_bytes_count_cold_reads_alone(disk: Path) -> None:
     path = _file(disk, 1 << 20)
     cache.drop([path])
-    before = counters.device_bytes()
+    before = cache.device_bytes()
     path.read_bytes()
-    cold = counters.device_bytes()
+    cold = cache.device_bytes()
     assert before is not None
     assert cold is not None
     assert cold - before >= 1 << 20
     warm = [cold]
     for _ in range(5):
         path.read_bytes()
-        warm.append(counters.device_bytes() or 0)
+        warm.append(cache.device_bytes() or 0)
     assert min(after - earlier for earlier, after in pairwise(warm)) == 0  # the code of this process may be read, too
 
 
 def test_processor_shares_add_up_over_spans_and_say_nothing_of_too_short_ones() -> None:
-    def look(busy: int, iowait: int, total: int) -> counters.HostCpu:
-        return counters.HostCpu(busy=busy, iowait=iowait, total=total)
+    def look(busy: int, iowait: int, total: int) -> cache.HostCpu:
+        return cache.HostCpu(busy=busy, iowait=iowait, total=total)
 
     spans = [(look(0, 0, 0), look(30, 10, 100)), (look(50, 20, 200), look(60, 40, 300))]
-    assert counters.cpu_shares(spans) == counters.CpuShares(busy=0.2, iowait=0.15)
-    assert counters.cpu_shares([(look(0, 0, 0), look(3, 0, 10))]) is None
-    assert counters.cpu_shares([(None, look(30, 10, 100))]) is None
-    assert counters.cpu_shares([]) is None
+    assert cache.cpu_shares(spans) == cache.CpuShares(busy=0.2, iowait=0.15)
+    assert cache.cpu_shares([(look(0, 0, 0), look(3, 0, 10))]) is None
+    assert cache.cpu_shares([(None, look(30, 10, 100))]) is None
+    assert cache.cpu_shares([]) is None

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlio_bench.benchmarks.profile import MEASURED
-from dlio_bench.benchmarks.profile_files import load
+from dlio_bench.benchmarks.profile import MEASURED, load
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.layout import PHYSICAL
 from dlio_bench.errors import EnvironmentFailure

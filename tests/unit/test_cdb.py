@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 from crc32c import crc32c
 
-from dlio_bench.benchmarks.cdb import fields, physical, storms
+from dlio_bench.benchmarks.cdb import fields, physical
 from dlio_bench.benchmarks.cdb.fields import CHANNELS, NUMBERS
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen import random_bytes
@@ -86,18 +86,18 @@ def test_labels_have_the_published_frequencies() -> None:
     two = np.empty((2, *SHAPE[1:]), np.float32)
     for number in range(150):
         draw = np.random.Generator(random_bytes.source(SEED, number, 0))
-        weather, drawn = fields.weather(draw, SHAPE[2]), storms.storms(draw, *SHAPE[1:])
+        weather, drawn = fields.weather(draw, SHAPE[2]), physical.draw_storms(draw, *SHAPE[1:])
         for field, channel in zip(two, (NUMBERS["TMQ"], NUMBERS["PSL"]), strict=True):
             fields.fill(pool, weather, channel, field)
-            storms.add(drawn, channel, field)
-        labels = storms.labels(drawn, pool, *two)
+            physical.add_storms(drawn, channel, field)
+        labels = physical.label_storms(drawn, pool, *two)
         found.append([np.count_nonzero(labels == kind) / labels.size for kind in (0, 1, 2)])
     frequencies = np.mean(found, axis=0)
     np.testing.assert_allclose(frequencies, [0.982, 0.00071, 0.017], rtol=0.1)
     assert sum(frequencies) == pytest.approx(1)
 
 
-@pytest.mark.parametrize(("kind", "least"), [(storms.CYCLONE, 0.3), (storms.RIVER, 0.3)])
+@pytest.mark.parametrize(("kind", "least"), [(physical.CYCLONE, 0.3), (physical.RIVER, 0.3)])
 def test_masks_can_be_learned_pixel_by_pixel(samples: list, kind: int, least: float) -> None:
     means, deviations = (np.mean([stats[:, n] for _, _, stats in samples], axis=0)[:, None] for n in (0, 3))
     pixels = [((data.reshape(16, -1) - means) / deviations, labels.reshape(-1) == kind) for data, labels, _ in samples]

@@ -99,11 +99,11 @@ def test_resuming_needs_a_checkpoint_of_the_same_training(tmp_path: Path) -> Non
     about = {"workload": "cdb", "batch": 2}
     for folder in (tmp_path, tmp_path / "none"):
         with pytest.raises(UsageError, match="no checkpoint in"):
-            checkpoint.resumed(Solo(), folder, about)
+            checkpoint.load_on_all_ranks(Solo(), folder, about)
     checkpoint.save(tmp_path, state(10))
-    assert same(checkpoint.resumed(Solo(), tmp_path, about).state, state(10))
+    assert same(checkpoint.load_on_all_ranks(Solo(), tmp_path, about).state, state(10))
     with pytest.raises(UsageError, match="written with workload 'cdb', now 'hepcnnb'; batch 2, now 4"):
-        checkpoint.resumed(Solo(), tmp_path, {"workload": "hepcnnb", "batch": 4})
+        checkpoint.load_on_all_ranks(Solo(), tmp_path, {"workload": "hepcnnb", "batch": 4})
 
 
 def test_a_folder_that_takes_no_file_is_an_environment_failure(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlio_bench.benchmarks.cosmoflow import matter, pieces
+from dlio_bench.benchmarks.cosmoflow import physical
 from dlio_bench.benchmarks.cosmoflow.generations import EARLY, ORIGINAL, Early
 from dlio_bench.benchmarks.cosmoflow.layout import Numbers
 from dlio_bench.benchmarks.registry import WORKLOADS
@@ -185,9 +185,9 @@ def test_no_simulation_is_in_two_splits_however_large_these_are() -> None:
 @given(st.lists(st.binary(min_size=1, max_size=3000), max_size=8), st.randoms(use_true_random=False))
 def test_pieces_can_be_joined_in_any_order(tmp_path_factory: pytest.TempPathFactory, parts: list[bytes], order) -> None:
     path = tmp_path_factory.mktemp("pieces") / "file"
-    packed = [pieces.pack(memoryview(part)) for part in parts]
+    packed = [physical.pack_piece(memoryview(part)) for part in parts]
     order.shuffle(packed)
-    pieces.write(path, b"before", packed, b"after")
+    physical.write_pieces(path, b"before", packed, b"after")
     payload = b"before" + b"".join(piece.raw for piece in packed) + b"after"
     whole = tfrecord.head(len(payload)) + payload + tfrecord.tail(crc32c(payload))
     assert zlib.decompress(path.read_bytes(), 31) == whole
@@ -198,15 +198,15 @@ def test_pieces_can_be_joined_in_any_order(tmp_path_factory: pytest.TempPathFact
 def test_planes_are_rolled_and_flipped(roll: tuple[int, int], flip: tuple[bool, bool]) -> None:
     planes = np.arange(4 * 2 * 24 * 8 * 8).astype("<i2").reshape(4, 2, 24, 8, 8, 1)
     out = np.empty((1, 8, 8, 1), dtype="<i2")
-    matter.assemble(planes, (matter.Run(2, 1, (9,), roll, flip),), out)
+    physical.assemble(planes, (physical.Run(2, 1, (9,), roll, flip),), out)
     expected = np.flip(planes[2, 1, 9], [axis for axis in (0, 1) if flip[axis]])
     np.testing.assert_array_equal(out[0], np.roll(expected, roll, (0, 1)))
 
 
 @given(st.floats(-1, 1), st.floats(-1, 1), st.integers(0, 1000))
 def test_runs_are_of_the_cells_nearest_to_the_parameters(strength: float, tilt: float, number: int) -> None:
-    found = matter.runs(np.random.SFC64(number), 128, strength, tilt)
+    found = physical.runs(np.random.SFC64(number), 128, strength, tilt)
     assert sum(len(run.planes) for run in found) == 128
-    assert np.mean([run.level for run in found]) == pytest.approx((strength + 1) * 1.5, abs=1 / matter.RUNS)
-    assert np.mean([run.tilt for run in found]) == pytest.approx((tilt + 1) / 2, abs=1 / matter.RUNS)
+    assert np.mean([run.level for run in found]) == pytest.approx((strength + 1) * 1.5, abs=1 / physical.RUNS)
+    assert np.mean([run.tilt for run in found]) == pytest.approx((tilt + 1) / 2, abs=1 / physical.RUNS)
     assert len({run.level for run in found}) <= 2

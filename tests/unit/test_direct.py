@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.storage import direct
-from dlio_bench.harness.storage.direct import Alignment, Bounce, Piece, aligned
+from dlio_bench.harness.storage.direct import Alignment, Bounce, Piece, aligned_memory
 
 BLOCKS = (Alignment(512, 512), Alignment(4, 512), Alignment(4096, 512), Alignment(4096, 4096))
 
 
 def memory_of(size: int) -> npt.NDArray[np.uint8]:
-    return np.frombuffer(aligned(size), np.uint8)
+    return np.frombuffer(aligned_memory(size), np.uint8)
 
 
 @st.composite
@@ -99,4 +99,4 @@ def test_a_file_system_in_memory_is_refused_by_name(name: str) -> None:
 
 def test_memory_begins_on_a_page() -> None:
     assert direct.address_of(memory_of(1)) % mmap.PAGESIZE == 0
-    assert len(aligned(0)) == 0
+    assert len(aligned_memory(0)) == 0

@@ -11,8 +11,7 @@ from dlio_bench.benchmarks.cosmoflow.model import COSMOFLOW_MLPERF
 from dlio_bench.benchmarks.hepcnnb.model import HEPCNNB_CNN
 from dlio_bench.benchmarks.model import build, keys, objective
 from dlio_bench.benchmarks.networks import Layers
-from dlio_bench.benchmarks.tensor_batches import lend
-from dlio_bench.benchmarks.tensors import tensorflow
+from dlio_bench.benchmarks.tensors import lend, tensorflow
 from dlio_bench.datagen.dataset import Dataset
 from tests.datasets import batch_of
 

@@ -14,13 +14,9 @@ from hypothesis.extra import numpy as st_numpy
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.training.exchange import exchange as module
-from dlio_bench.harness.training.exchange.background import Background
-from dlio_bench.harness.training.exchange.choice import Choice
-from dlio_bench.harness.training.exchange.exchange import Exchange, open_exchange
-from dlio_bench.harness.training.exchange.fused import Fused
-from dlio_bench.harness.training.exchange.mpi import OverMpi
-from dlio_bench.harness.training.exchange.nodes import by_node, parts
-from dlio_bench.harness.training.exchange.options import ExchangeOptions, levels
+from dlio_bench.harness.training.exchange.exchange import Background, Choice, Exchange, open_exchange
+from dlio_bench.harness.training.exchange.mpi import Fused, OverMpi
+from dlio_bench.harness.training.exchange.options import ExchangeOptions, by_node, levels, parts
 
 HOROVOD = Choice("horovod", "as asked")
 

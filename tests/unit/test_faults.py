@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from dlio_bench.benchmarks import profile_files
-from dlio_bench.benchmarks.failures import read_failure
+from dlio_bench.benchmarks import profile
+from dlio_bench.benchmarks.pipeline import read_failure
 from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import system
@@ -29,7 +29,7 @@ def failing(number: int) -> Callable[..., Any]:
 
 def test_a_tier_that_fails_is_named_by_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places = [None, tmp_path]
-    tiers = tier_files.opened(tier_files.make(places, [4096, 4096], 1), places, [4096, 4096])
+    tiers = tier_files.tier_files_of(tier_files.make(places, [4096, 4096], 1), places, [4096, 4096])
     try:
         monkeypatch.setattr(os, "preadv", failing(errno.EIO))
         monkeypatch.setattr(os, "pwrite", failing(errno.ENOSPC))
@@ -78,7 +78,7 @@ def test_a_library_that_cannot_read_condemns_a_file_for_its_content_alone(
     assert says in str(failure)
 
 
-@pytest.mark.parametrize("load", [storage.load, profile_files.load, system.load])
+@pytest.mark.parametrize("load", [storage.load, profile.load, system.load])
 def test_a_pipe_or_a_folder_is_no_file_and_nobody_waits_for_it(load: Callable[[Path], object], tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -23,7 +23,7 @@ from dlio_bench.batches import Batch
 from dlio_bench.benchmarks.hepcnnb import gan, image_quantities
 from dlio_bench.benchmarks.hepcnnb.events import BEAM
 from dlio_bench.benchmarks.hepcnnb.gan import HEPGAN, overlaps, pooled
-from dlio_bench.benchmarks.hepcnnb.image_quantities import GEV, SIDE, jets, measured
+from dlio_bench.benchmarks.hepcnnb.image_quantities import GEV, SIDE, jets, quantities_of
 from dlio_bench.benchmarks.model import Course, Model, build, constant, keys, parameters
 from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.datagen.dataset import Dataset
@@ -107,7 +107,7 @@ def test_jets_by_hand() -> None:
 def test_quantities_by_hand() -> None:
     pytest.importorskip("fastjet")
     assert image_quantities.missing() is None
-    values = measured(np.stack([image((10, 32, 300.0), (40, 32, 400.0)), image((5, 5, 0.4)), image()]), True)
+    values = quantities_of(np.stack([image((10, 32, 300.0), (40, 32, 400.0)), image((5, 5, 0.4)), image()]), True)
     assert values[image_quantities.ENERGY] == pytest.approx([700, 0.4, 0], rel=1e-5)
     assert values[image_quantities.PIXELS].tolist() == [2, 0, 0]
     # as published, images without a jet are left out
@@ -119,7 +119,7 @@ def test_without_fastjet_the_other_quantities_are_compared_and_it_is_told(monkey
     monkeypatch.setitem(sys.modules, "fastjet", None)
     image_quantities._fastjet.cache_clear()
     assert "dlio-bench[physics]" in (image_quantities.missing() or "")
-    values = measured(np.zeros((1, SIDE, SIDE), np.float32), False)
+    values = quantities_of(np.zeros((1, SIDE, SIDE), np.float32), False)
     assert set(values) == {image_quantities.ENERGY, image_quantities.PIXELS}
 
 
@@ -138,9 +138,9 @@ def test_a_fastjet_that_is_there_but_cannot_be_imported_is_told(
 
 
 def test_what_one_rank_cannot_measure_no_rank_measures() -> None:
-    assert making.agreed([None, None]) is None
-    assert making.agreed(["no jets", "no jets"]) == "no jets"
-    assert making.agreed([None, "no jets", None]) == "no jets (on 1 of 3 ranks)"
+    assert making.why_unmeasured([None, None]) is None
+    assert making.why_unmeasured(["no jets", "no jets"]) == "no jets"
+    assert making.why_unmeasured([None, "no jets", None]) == "no jets (on 1 of 3 ranks)"
 
 
 class OneOf(Solo):

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from dlio_bench.benchmarks.imagenet import layout as layouts
-from dlio_bench.benchmarks.imagenet import pictures, strips
-from dlio_bench.benchmarks.imagenet.labels import CLASSES, label_of, synset
-from dlio_bench.benchmarks.imagenet.sizes import image_bytes
+from dlio_bench.benchmarks.imagenet import pictures
+from dlio_bench.benchmarks.imagenet.layout import CLASSES, image_bytes, label_of, synset
 from dlio_bench.datagen import random_bytes
 from dlio_bench.datagen.formats import example, tfrecord
 from dlio_bench.datagen.layout import FILLS, PHYSICAL, RANDOM, TRAIN, VALIDATION
@@ -64,7 +63,7 @@ def test_every_strip_decodes_to_the_colour_and_the_contrast_of_its_palette() -> 
     for number in range(pictures.PALETTES):
         picked = range(number * strip, number * strip + strip)
         body = b"".join(pool.pieces[n] + bytes([0xFF, 0xD0 + n % 8]) for n in picked)
-        pixels = decoded(strips.head(64, 8 * strip) + body[:-2] + strips.END)
+        pixels = decoded(pictures.jpeg_head(64, 8 * strip) + body[:-2] + pictures.END)
         ycc = np.asarray(Image.fromarray(pixels).convert("YCbCr")).astype(float)
         colour, _, _ = pictures.palette(number)
         np.testing.assert_allclose(ycc.mean(axis=(0, 1)) - 128, colour, atol=8)
@@ -72,9 +71,9 @@ def test_every_strip_decodes_to_the_colour_and_the_contrast_of_its_palette() -> 
 
 
 def test_a_strip_is_independent_of_the_strips_before_it() -> None:
-    pieces, single = pictures.pool(SEED).pieces, strips.head(64, 8)
-    both = decoded(strips.head(64, 16) + pieces[7] + b"\xff\xd0" + pieces[4_000] + strips.END)
-    np.testing.assert_array_equal(both[8:], decoded(single + pieces[4_000] + strips.END))
+    pieces, single = pictures.pool(SEED).pieces, pictures.jpeg_head(64, 8)
+    both = decoded(pictures.jpeg_head(64, 16) + pieces[7] + b"\xff\xd0" + pieces[4_000] + pictures.END)
+    np.testing.assert_array_equal(both[8:], decoded(single + pieces[4_000] + pictures.END))
     assert both[:8].std() > 0
 
 
@@ -101,7 +100,7 @@ def test_sizes_over_many_pictures_are_as_published() -> None:
         source = random_bytes.source(SEED, sample, 0)
         size = max(image_bytes(int(random_bytes.words(source, 8)[0])), layouts.LEAST_BYTES)
         planned = pictures.plan(source, SEED, sample, label_of(sample), size)
-        found.append(strips.HEAD + int(pictures.pool(SEED).lengths[planned.strips].sum()))
+        found.append(pictures.HEAD + int(pictures.pool(SEED).lengths[planned.strips].sum()))
         if sample % 500 == 0:
             assert len(layouts.picture(SEED, sample, 1, PHYSICAL).content) == found[-1]
     assert np.mean(found) == pytest.approx(114_660, rel=0.02)

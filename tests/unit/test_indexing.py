@@ -28,8 +28,7 @@ from dlio_bench.harness.commands.generation.sorting import sort
 from dlio_bench.harness.commands.run.measured.consumer import damaged
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import Resources, open_reader
-from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import Tally, largest, planned
+from dlio_bench.harness.readers.session import SampleView, Tally, largest, planned
 from tests.datasets import VARIANTS, bare, verify_files
 from tests.datasets import layout as tiny
 from tests.processes import open_files

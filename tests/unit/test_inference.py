@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from dlio_bench.batches import Batch, Block
 from dlio_bench.benchmarks.hepcnnb.model import HEPCNNB_CNN, fields
 from dlio_bench.benchmarks.model import Part, Sample
-from dlio_bench.benchmarks.tensor_batches import lend
+from dlio_bench.benchmarks.tensors import lend
 from dlio_bench.errors import DataError, Diverged, UsageError
 from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.commands.run.asked.inference import Inference as AskedInference
@@ -21,7 +21,7 @@ from dlio_bench.harness.commands.run.asked.sizing import trial_size
 from dlio_bench.harness.commands.run.measured import loop
 from dlio_bench.harness.plan.orders import Shape, find_order, steps_of
 from dlio_bench.harness.timeline import StepLog
-from dlio_bench.harness.training.checkpoint import Found, State, captured, save
+from dlio_bench.harness.training.checkpoint import Found, State, copies_of, save
 from dlio_bench.harness.training.inference import Inference
 from dlio_bench.harness.training.trainer import NOTHING, Emulated
 
@@ -79,7 +79,7 @@ def test_scores_do_not_depend_on_how_samples_are_cut_into_batches(predicting: In
 
 def test_nothing_is_compiled_learnt_or_met(predicting: Inference) -> None:
     before = predicting._evaluate.experimental_get_tracing_count()  # type: ignore[attr-defined]
-    weights = captured(predicting._network.variables)
+    weights = copies_of(predicting._network.variables)
     predicting.begin("prefetch", 0, 0)
     spent = predicting.step(batch_of(0, 8))
     assert spent.convert > 0
@@ -87,16 +87,16 @@ def test_nothing_is_compiled_learnt_or_met(predicting: Inference) -> None:
     assert not predicting.meets
     assert predicting.step(batch_of(0, 0)) is NOTHING
     assert predicting._evaluate.experimental_get_tracing_count() == before  # type: ignore[attr-defined]
-    for one, other in zip(weights, captured(predicting._network.variables), strict=True):
+    for one, other in zip(weights, copies_of(predicting._network.variables), strict=True):
         assert np.array_equal(one, other)
 
 
 def test_weights_of_a_checkpoint_predict(predicting: Inference, tmp_path: Path) -> None:
-    weights = [one * 2 for one in captured(predicting._network.variables)]
+    weights = [one * 2 for one in copies_of(predicting._network.variables)]
     saved = save(tmp_path, State(5, 1, 3, weights, []))
     found = Found(State(5, 1, 3, weights, []), saved.path, ())
     other = network(found)
-    for one, two in zip(captured(other._network.variables), weights, strict=True):
+    for one, two in zip(copies_of(other._network.variables), weights, strict=True):
         assert np.array_equal(one, two)
     batch = lend(batch_of(0, 3))
     assert not np.array_equal(other._evaluate(batch)[0], predicting._evaluate(batch)[0])

@@ -10,7 +10,7 @@ from dlio_bench.harness.commands.run.predicted.keeping import Cache, Costs, Keep
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.policies import PLACEMENTS
 from dlio_bench.harness.readers.placed.layout import Sequences, lay_out
-from dlio_bench.harness.readers.placed.speeds import Speeds
+from dlio_bench.harness.readers.placed.tiers import Speeds
 from dlio_bench.harness.readers.threads import Readers
 from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process
 from tests.unit.test_runtime import machine

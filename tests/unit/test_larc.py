@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dlio_bench.benchmarks.larc import larc_adam
+from dlio_bench.benchmarks.schedules import larc_adam
 from dlio_bench.benchmarks.tensors import tensorflow
 
 tf = tensorflow()

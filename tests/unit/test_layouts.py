@@ -15,8 +15,8 @@ from crc32c import crc32c
 from msgspec.structs import replace
 from PIL import Image
 
-from dlio_bench.benchmarks.cdb.stats import ChannelStats, known_distribution
-from dlio_bench.benchmarks.imagenet import sizes
+from dlio_bench.benchmarks.cdb.layout import ChannelStats, known_distribution
+from dlio_bench.benchmarks.imagenet import layout
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen import random_bytes
 from dlio_bench.datagen.formats import CONTAINERS, example, tfrecord
@@ -206,7 +206,7 @@ def test_shards_have_the_published_names_and_counts() -> None:
 
 def test_image_sizes_have_the_published_mean_and_deviation() -> None:
     drawn = np.array(
-        [sizes.image_bytes(int(word)) for word in random_bytes.words(random_bytes.source(1, 2, 3), 60_000)]
+        [layout.image_bytes(int(word)) for word in random_bytes.words(random_bytes.source(1, 2, 3), 60_000)]
     )
     assert abs(drawn.mean() / 114_660 - 1) < 0.02
     assert abs(drawn.std() / 136_076 - 1) < 0.05
@@ -221,11 +221,11 @@ def test_sizes_at_the_knots_are_the_quantiles_of_the_lognormal(level: int, step:
     word = upper << 63 | 1 << 62 - level | step << 59 - level
     share = 2.0 ** -(level + 1) * (1 - step / 16)
     quantile = NormalDist().inv_cdf(1 - share if upper else share)
-    assert sizes.image_bytes(word) == pytest.approx(math.exp(11.210 + 0.9375 * quantile), abs=1)
+    assert layout.image_bytes(word) == pytest.approx(math.exp(11.210 + 0.9375 * quantile), abs=1)
 
 
 def test_every_word_gives_a_size() -> None:
-    found = [sizes.image_bytes(word) for word in (0, 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1)]
+    found = [layout.image_bytes(word) for word in (0, 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1)]
     assert min(found) >= 512
     assert max(found) <= 8_291_099
 

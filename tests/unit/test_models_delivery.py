@@ -8,14 +8,12 @@ import pytest
 from dlio_bench.batches import ALIGNMENT
 from dlio_bench.benchmarks.model import choose
 from dlio_bench.benchmarks.registry import WORKLOADS
-from dlio_bench.benchmarks.tensor_batches import lend, shared, unpacked
-from dlio_bench.benchmarks.tensors import tensorflow
+from dlio_bench.benchmarks.tensors import lend, shares_memory, tensorflow, unpack
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import PHYSICAL
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import Resources, open_reader
-from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import Tally, largest, planned, touched
+from dlio_bench.harness.readers.session import SampleView, Tally, largest, planned, touched_buffer
 from tests.datasets import VARIANTS, layout, made
 
 tf = tensorflow()
@@ -42,9 +40,9 @@ def delivered(dataset: Dataset, reader: str) -> tuple[list[bool], list[tuple[Any
     try:
         with open_reader(find(reader), form, resources, pipeline=pipeline).session(plan, Tally()) as batches:
             for batch in batches:
-                without.append(shared(batch))
+                without.append(shares_memory(batch))
                 # a batch's memory is the reader's again when the next one is asked for
-                found.append(tuple(part.numpy().copy() for part in unpacked(lend(batch), parts)))
+                found.append(tuple(part.numpy().copy() for part in unpack(lend(batch), parts)))
     finally:
         if pipeline is not None:
             pipeline.close()
@@ -78,5 +76,5 @@ def test_published_pipelines_deliver_the_same_parts(dataset: Dataset) -> None:
 
 @pytest.mark.parametrize("size", [1, 4096, 100_001])
 def test_buffers_of_readers_start_where_tensors_may(size: int) -> None:
-    buffer = touched(size)
+    buffer = touched_buffer(size)
     assert (len(buffer), buffer.ctypes.data % ALIGNMENT) == (size, 0)

@@ -16,12 +16,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dlio_bench.batches import Batch, Block
-from dlio_bench.benchmarks.cdb import deeplab, tiramisu
+from dlio_bench.benchmarks.cdb import model as cdb
 from dlio_bench.benchmarks.imagenet import model as imagenet
-from dlio_bench.benchmarks.model import LOWER, Model, Sample, build, choose, keys, require_finite, traced
+from dlio_bench.benchmarks.model import LOWER, Model, Sample, build, choose, compiled_steps, keys, require_finite
 from dlio_bench.benchmarks.registry import WORKLOADS
-from dlio_bench.benchmarks.tensor_batches import lend
-from dlio_bench.benchmarks.tensors import tensorflow
+from dlio_bench.benchmarks.tensors import lend, tensorflow
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import TRAIN, VALIDATION
 
@@ -64,10 +63,10 @@ BY_HEART = {
 }  # fmt: skip
 # Fewer of the blocks that are alike: to compile the others takes most of the time. unit/test_models.py counts all.
 SHALLOW: dict[str, tuple[ModuleType, str, object]] = {
-    "deeplab": (deeplab, "UNITS", ((64, 2, 2), (128, 1, 2), (256, 1, 2), (512, 2, 1))),
+    "deeplab": (cdb, "UNITS", ((64, 2, 2), (128, 1, 2), (256, 1, 2), (512, 2, 1))),
     "resnet50": (imagenet, "STAGES", ((64, 2), (128, 2), (256, 1), (512, 1))),
 }
-TWO_BLOCKS = partial(tiramisu.network, blocks=tiramisu.CORI[:2])
+TWO_BLOCKS = partial(cdb.tiramisu, blocks=cdb.CORI[:2])
 
 
 class Pupil:
@@ -76,7 +75,7 @@ class Pupil:
     def __init__(self, model: Model, sample: Sample, *, width: float, rate: float, dropout: bool = True) -> None:
         self.model, self.rate = model, rate
         self.network = build(model, sample.shape, width=width, dropout=dropout)
-        self.train, self.evaluate = traced(model, sample, self.network)
+        self.train, self.evaluate = compiled_steps(model, sample, self.network)
         self.optimizer = model.optimizer()
         self.optimizer.build(self.network.trainable_variables)
         self.apply = tf.function(

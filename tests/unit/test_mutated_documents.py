@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlio_bench.benchmarks import profile_files
+from dlio_bench.benchmarks import profile
 from dlio_bench.documents import DEEPEST, load_json, load_toml, read
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster import system
@@ -33,7 +33,7 @@ from tests.unit.test_storage_report import draft as storage_draft
 Make = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 SYSTEM = tomllib.loads((resources.files("dlio_bench.harness.cluster") / "systems" / "perlmutter.toml").read_text())
 PLAN = tomllib.loads((resources.files("dlio_bench.harness.commands.acceptance") / "plans" / "slurm.toml").read_text())
-PROFILE = profile_files.to_tables(next(iter(profile_files.shipped("cdb").values())))
+PROFILE = profile.to_tables(next(iter(profile.shipped_profiles("cdb").values())))
 STORAGE = to_json(storage.complete(storage_draft()))
 
 
@@ -149,7 +149,7 @@ def test_plans_of_acceptances(in_memory: Path, chance: random.Random) -> None:
 def test_compute_profiles(in_memory: Path, chance: random.Random) -> None:
     path = in_memory / "profile.toml"
     path.write_bytes(changed(PROFILE, chance, as_toml))
-    ends_well(lambda: profile_files.load(path))
+    ends_well(lambda: profile.load(path))
 
 
 @pytest.mark.parametrize("load", [load_json, load_toml])

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dlio_bench.benchmarks.imagenet import images, jpeg
+from dlio_bench.benchmarks.imagenet import images
 from dlio_bench.datagen.dataset import missing_or_resized, open_dataset
 from dlio_bench.datagen.formats import example, hdf5, tfrecord
 from dlio_bench.datagen.index import examine
@@ -24,7 +24,7 @@ from dlio_bench.datagen.manifest import NAME, field_bytes
 from tests.datasets import made, verify_files
 from tests.mutations import MANY, changed, cut, ends_well, mutations
 
-PICTURES = [jpeg.make(np.random.SFC64(1), 2000)[0].tobytes()]
+PICTURES = [images.make(np.random.SFC64(1), 2000)[0].tobytes()]
 for _kind in images.KINDS:
     _content = io.BytesIO()
     Image.new("P" if _kind == "GIF" else "RGB", (20, 30)).save(_content, _kind)

@@ -5,8 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.plan.deals import stage_partition, stage_subset
-from dlio_bench.harness.plan.draws import Purpose, shuffled, words
+from dlio_bench.harness.plan.draws import Purpose, shuffled, stage_partition, stage_subset, words
 from dlio_bench.harness.plan.orders import ORDERS, Ids, Shape, find_order, part_of_pass, permutation
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dlio_bench.harness.storage.pfs.bucket import SharedLink
-from dlio_bench.harness.storage.pfs.pace import Pace, links, opened
+from dlio_bench.harness.storage.pfs.process import Pace, links, opened
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 
 SPEC = PfsSpec(bandwidth=10e6, per_node=5e6, open_seconds=0.25, request_seconds=0.125)

@@ -25,9 +25,8 @@ from dlio_bench.harness.plan.policies import PLACEMENTS, find
 from dlio_bench.harness.readers.placed import reader as placed
 from dlio_bench.harness.readers.placed import rules, source_picker, tier_server
 from dlio_bench.harness.readers.placed.layout import Layout
-from dlio_bench.harness.readers.placed.speeds import Speeds
 from dlio_bench.harness.readers.placed.tier_server import TierServer
-from dlio_bench.harness.readers.placed.tiers import Tiers
+from dlio_bench.harness.readers.placed.tiers import Speeds, Tiers
 from dlio_bench.harness.readers.registry import RankContext, Resources, open_reader
 from dlio_bench.harness.readers.session import Planned, Tally, largest, planned
 from dlio_bench.harness.storage import extents

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlio_bench.harness.plan.orders import Shape, find_order
-from dlio_bench.harness.plan.placement.contents import DoesNotApplyError
+from dlio_bench.harness.plan.placement.rule import DoesNotApplyError
 from dlio_bench.harness.plan.policies import PLACEMENTS
 from dlio_bench.harness.readers.placed.claims import Claims, State
 from dlio_bench.harness.readers.placed.layout import NOWHERE, Sequences, lay_out
-from dlio_bench.harness.readers.placed.speeds import PROOF_BYTES, Speeds
+from dlio_bench.harness.readers.placed.tiers import PROOF_BYTES, Speeds
 from dlio_bench.harness.readers.threads import queued_seconds
 
 

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from dlio_bench.harness.plan.orders import Shape, global_shuffle
 from dlio_bench.harness.plan.placement import redrawn, shares
-from dlio_bench.harness.plan.placement.contents import DoesNotApplyError, NodeContents, Sizes, cut
 from dlio_bench.harness.plan.placement.cooperative import cooperative, first_holders, seen_by_node
 from dlio_bench.harness.plan.placement.frequency import (
     clairvoyant,
-    counted,
+    count_accesses,
     counted_in,
     counted_once,
     lbann_dynamic,
 )
+from dlio_bench.harness.plan.placement.rule import DoesNotApplyError, NodeContents, Sizes, cut_into_tiers
 from dlio_bench.harness.plan.policies import PLACEMENTS
 
 ALL = [name for name, rule in PLACEMENTS.items() if rule.keep is not None]
@@ -94,7 +94,7 @@ def test_a_node_keeps_each_sample_once_and_no_tier_overflows(
 
 def test_cut_ends_a_tier_where_the_next_sample_overflows_it() -> None:
     sizes = np.array([5, 4, 3, 2, 1])
-    tiers = cut(np.array([1, 0, 4, 3, 2]), sizes, [8, 6])
+    tiers = cut_into_tiers(np.array([1, 0, 4, 3, 2]), sizes, [8, 6])
     assert [ids.tolist() for ids in tiers] == [[1], [0, 4]]
 
 
@@ -105,7 +105,7 @@ def test_clairvoyant_keeps_the_most_frequent_and_fetches_by_first_access(
     samples, epochs = 24, 6
     own = sequences(samples, nodes, 2, epochs, seed)
     for sequence, node in zip(own, clairvoyant(own, np.ones(samples, np.int64), [ram, disk]), strict=True):
-        ids, counts, first = counted(sequence)
+        ids, counts, first = count_accesses(sequence)
         count, position = dict(zip(ids, counts, strict=True)), dict(zip(ids, first, strict=True))
         left = set(ids) - set(node.ids)
         assert len(node.ids) == min(len(ids), ram + disk)
@@ -119,11 +119,11 @@ def test_clairvoyant_keeps_the_most_frequent_and_fetches_by_first_access(
 @given(st.lists(st.lists(st.integers(0, 9), max_size=30), min_size=1, max_size=4))
 def test_what_comes_in_parts_is_counted_as_a_whole(parts: list[list[int]]) -> None:
     arrays = [np.array(part, np.int64) for part in parts]
-    for one, other in zip(counted_in(arrays, 12), counted(np.concatenate(arrays)), strict=True):
+    for one, other in zip(counted_in(arrays, 12), count_accesses(np.concatenate(arrays)), strict=True):
         assert one.tolist() == other.tolist()
         assert one.dtype == other.dtype
     for samples in (10, 200):  # fewer than are read, and more
-        for one, other in zip(counted_once(arrays[0], samples), counted(arrays[0]), strict=True):
+        for one, other in zip(counted_once(arrays[0], samples), count_accesses(arrays[0]), strict=True):
             assert one.tolist() == other.tolist()
 
 

@@ -20,8 +20,8 @@ from dlio_bench.harness.plan.policies import find as policy
 from dlio_bench.harness.simulator.kernel import Clock, Process
 from dlio_bench.harness.storage.pfs.spec import parse_spec
 from dlio_bench.harness.streams.dealing import putting
-from dlio_bench.harness.streams.modes import find as mode
 from dlio_bench.harness.streams.settings import Streaming
+from dlio_bench.harness.streams.settings import find as mode
 from tests.datasets import made
 
 FAST = Rates(((1, 10_000.0), (4, 10_000.0)))

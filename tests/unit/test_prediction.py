@@ -17,7 +17,6 @@ from dlio_bench.harness.commands.run.asked.jobs import jobs
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.asked.request import look_up
 from dlio_bench.harness.commands.run.predicted import prediction
-from dlio_bench.harness.readers.placed import speeds
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.storage.pfs.spec import parse_spec
 from tests.datasets import made
@@ -155,7 +154,7 @@ def test_tiers_stay_empty_where_the_file_system_is_the_best_source(
     (slow,) = predict(dataset, "cooperative", tiers=tiers)
     quick = replace(SYSTEM, pfs_link=8e4, pfs=Rates(((1, 8e4), (8, 64e4))), pfs_stream=None)
     (unproven,) = predict(dataset, "cooperative", tiers=tiers, system=quick)
-    monkeypatch.setattr(speeds, "PROOF_BYTES", 100_000)
+    monkeypatch.setattr("dlio_bench.harness.readers.placed.tiers.PROOF_BYTES", 100_000)
     (fast,) = predict(dataset, "cooperative", tiers=tiers, system=quick)
     (cold,) = predict(dataset, "cooperative", tiers=tiers, emulate_pfs=None)
     (cached,) = predict(dataset, "cooperative", tiers=tiers, emulate_pfs=None, cache="warm")

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dlio_bench.benchmarks.profile import DERIVED, ESTIMATE, MEASURED, PUBLISHED, Profile, Row
-from dlio_bench.benchmarks.profile import given as given_time
-from dlio_bench.benchmarks.profile_files import load, parse, to_tables
+from dlio_bench.benchmarks.profile import DERIVED, ESTIMATE, MEASURED, PUBLISHED, Profile, Row, load, parse, to_tables
+from dlio_bench.benchmarks.profile import profile_of_time as given_time
 from dlio_bench.benchmarks.registry import WORKLOADS, find
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.commands.calibration import description

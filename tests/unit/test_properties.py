@@ -5,7 +5,7 @@ from msgspec.structs import fields, replace
 
 from dlio_bench.harness.plan import properties
 from dlio_bench.harness.plan.policies import PLACEMENTS, POLICIES
-from dlio_bench.harness.plan.properties import PUBLISHED, RULES, Properties, derived
+from dlio_bench.harness.plan.properties import PUBLISHED, RULES, Properties, properties_of
 
 
 def test_every_property_has_its_rule() -> None:
@@ -17,7 +17,7 @@ def test_what_is_derived_agrees_with_what_is_published(name: str) -> None:
     published = PUBLISHED[name].properties
     if name == "deepio-ordered":  # the published row is of the opportunistic mode, by its footnote
         published = replace(published, accuracy=True)
-    assert derived(POLICIES[name]) == published
+    assert properties_of(POLICIES[name]) == published
 
 
 @pytest.mark.parametrize(
@@ -32,14 +32,14 @@ def test_what_is_derived_agrees_with_what_is_published(name: str) -> None:
     ],
 )
 def test_readers_that_are_not_in_the_published_table(name: str, expected: Properties) -> None:
-    assert derived(POLICIES[name]) == expected
+    assert properties_of(POLICIES[name]) == expected
 
 
 def test_they_follow_from_the_row_and_not_from_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     row = replace(POLICIES["clairvoyant"], order="buffered-shuffle")
-    assert derived(row).accuracy is False
+    assert properties_of(row).accuracy is False
     monkeypatch.setitem(PLACEMENTS, "clairvoyant", PLACEMENTS["lbann-preload"])
-    assert derived(POLICIES["clairvoyant"]) == replace(
-        derived(POLICIES["lbann-preload"]), ease_of_use=True
+    assert properties_of(POLICIES["clairvoyant"]) == replace(
+        properties_of(POLICIES["lbann-preload"]), ease_of_use=True
     )  # which is quoted
     assert properties.SOURCE

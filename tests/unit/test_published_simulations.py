@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from dlio_bench.harness.cluster.system import Rates, shipped
-from dlio_bench.harness.plan.placement.contents import from_file_system
-from dlio_bench.harness.plan.placement.rule import Behaviour
+from dlio_bench.harness.cluster.system import Rates, shipped_system
+from dlio_bench.harness.plan.placement.rule import Behaviour, from_file_system
 from dlio_bench.harness.simulator import events, published
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.fills import fill
@@ -18,7 +17,7 @@ from dlio_bench.harness.simulator.traces import Trace
 def scenario(name: str, part: int = 1, seed: int = 1, **tiers: int) -> Case:
     """A published scenario, or a part of it: as much fewer samples and smaller tiers. Distances to the bound stay."""
     row = SCENARIOS[name]
-    system = shipped(row.system)
+    system = shipped_system(row.system)
     sizes = {tier.name: tier.capacity // part for tier in system.tiers} | tiers
     samples = row.sizes(seed)[: row.samples // part]
     return Case(name, samples, row.nodes, row.batch, row.epochs, seed, system.with_capacities(sizes))

@@ -23,7 +23,7 @@ def test_one_host_under_two_names_is_refused(tmp_path: Path, monkeypatch: pytest
     uname = tmp_path / "other" / "uname"  # all that differs between the hosts of this test
     uname.write_text("#!/bin/sh\necho other\n")
     uname.chmod(0o755)
-    require_reachable(["first", "other"])
-    for same in (["first", "other", "alias"], ["localhost", "alias"]):
+    require_reachable(("first", "other"))
+    for same in (("first", "other", "alias"), ("localhost", "alias")):
         with pytest.raises(UsageError, match=rf"names one host twice: {same[0]} and alias are the same"):
             require_reachable(same)

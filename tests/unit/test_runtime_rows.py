@@ -6,7 +6,7 @@ import pytest
 from dlio_bench import tensorflow_operations
 from dlio_bench.components import CODE, COMPONENTS, Component
 from dlio_bench.harness.commands.run.measured.runtime_rows import derived
-from dlio_bench.harness.training.tf_events import Alignment, Operations
+from dlio_bench.harness.training.tf_trace import Alignment, Operations
 from dlio_bench.recorder import NO_EPOCH, NOWHERE, ROW
 from dlio_bench.reports.traces import components, tensorflow
 from dlio_bench.reports.traces.timeline import RuntimeTrace, Timeline, Track

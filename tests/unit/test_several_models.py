@@ -11,7 +11,7 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.commands.run.asked.models import TrainedModel, listed
 from dlio_bench.harness.streams.crew import Layout, model_of
-from dlio_bench.harness.streams.dealing import Part, published
+from dlio_bench.harness.streams.dealing import Part, batches_of_producer
 from dlio_bench.reports.numbers import models
 from dlio_bench.reports.numbers.meetings import model_of_ranks
 from tests.results import complete, drafted
@@ -44,7 +44,7 @@ def test_each_node_hosts_as_many_ranks_of_each_model() -> None:
 
 def test_a_producer_publishes_the_plan_of_one_model() -> None:
     plans = [[Part(0, np.array([rank, step])) for step in range(3)] for rank in range(2)]
-    sent = [batch for producer in range(2) for batch in published(plans, "planned", producer, 2)]
+    sent = [batch for producer in range(2) for batch in batches_of_producer(plans, "planned", producer, 2)]
     assert sorted((batch.rank, batch.position) for batch in sent) == [
         (rank, step) for rank in (0, 1) for step in range(3)
     ]

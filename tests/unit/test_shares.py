@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlio_bench.harness.plan.deals import stage_partition, stage_subset
+from dlio_bench.harness.plan.draws import stage_partition, stage_subset
 from dlio_bench.harness.plan.placement import files
 from dlio_bench.harness.plan.placement.files import Share
 from dlio_bench.harness.plan.policies import PLACEMENTS

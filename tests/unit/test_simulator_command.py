@@ -10,8 +10,8 @@ import pytest
 
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.harness.cli import main
-from dlio_bench.harness.cluster.system import load, shipped
-from dlio_bench.harness.plan.placement.contents import Sizes
+from dlio_bench.harness.cluster.system import load, shipped_system
+from dlio_bench.harness.plan.placement.rule import Sizes
 from dlio_bench.harness.simulator import command, scale
 from dlio_bench.harness.simulator.answers import sampled_nodes
 from dlio_bench.harness.simulator.cases import Case
@@ -71,7 +71,7 @@ def test_the_published_table_of_scenario_2_comes_out(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize("scenario", ["S1", "S2", "S3", "S4"])
 def test_the_lower_bounds_are_their_closed_forms(scenario: str) -> None:
     row = SCENARIOS[scenario]
-    case = Case(scenario, row.sizes(3), row.nodes, row.batch, row.epochs, 3, shipped(row.system))
+    case = Case(scenario, row.sizes(3), row.nodes, row.batch, row.epochs, 3, shipped_system(row.system))
     steps = row.epochs * row.samples / (row.nodes * row.batch)
     expected = steps * (25 * row.mean + 1.02938 * row.deviation * 5) / 100  # 1.02938: mean maximum of four normals
     assert lower_bound(case) == pytest.approx(expected, rel=3e-3)  # sizes are cut off at 0 in S1
@@ -302,7 +302,7 @@ def test_policies_have_the_names_of_readers_and_published_rows_their_own() -> No
 def test_the_longer_a_job_runs_the_fewer_of_its_nodes_are_simulated() -> None:
     sizes = np.full(SCENARIOS["imagenet22k"].samples, 200_000)
     for nodes, epochs, simulated in ((1024, 1, 32), (1024, 10, 32), (1024, 40, 21), (1024, 100, 8), (32, 2, 32)):
-        assert sampled_nodes(Case("large", sizes, nodes, 32, epochs, 1, shipped("sc21"))) == simulated
+        assert sampled_nodes(Case("large", sizes, nodes, 32, epochs, 1, shipped_system("sc21"))) == simulated
 
 
 def test_a_large_job_is_estimated_from_some_of_its_nodes() -> None:
@@ -310,7 +310,7 @@ def test_a_large_job_is_estimated_from_some_of_its_nodes() -> None:
     generator = np.random.default_rng(4)
     sizes = np.rint(1e6 * np.abs(generator.normal(row.mean, row.deviation, 12_000))).astype(np.int64)
     # a slow file system, so that copies on other nodes matter
-    system = shipped("deck").with_capacities({"staging": 20_000_000})
+    system = shipped_system("deck").with_capacities({"staging": 20_000_000})
     case = Case("small", sizes, 48, 5, 6, 4, system)
     few = ["lower-bound", "shuffled", "double-buffer", "clairvoyant"]
     for clients, policies in ((WORST, few), (CONSERVED, [*few, "cooperative"])):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dlio_bench.harness.cluster.system import MB, Rates, Tier, shipped
+from dlio_bench.harness.cluster.system import MB, Rates, Tier, shipped_system
 from dlio_bench.harness.plan.policies import POLICIES
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.predict import Prediction, predict
@@ -15,7 +15,7 @@ from tests.unit.test_keeping import BATCH, EPOCHS, SAMPLES, SIZE
 from tests.unit.test_keeping import run as keeping_run
 from tests.unit.test_runtime import machine
 
-DECK = shipped("deck")
+DECK = shipped_system("deck")
 T4 = 146.0  # MB/s of the file system with four nodes reading
 U = 4 / 146 + 1 / 200  # seconds per MB of one thread that reads alone in its node, preprocessing included
 

@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dlio_bench.harness.cluster.system import Rates, shipped
-from dlio_bench.harness.plan.placement.contents import from_file_system
-from dlio_bench.harness.plan.placement.rule import Behaviour
+from dlio_bench.harness.cluster.system import Rates, shipped_system
+from dlio_bench.harness.plan.placement.rule import Behaviour, from_file_system
 from dlio_bench.harness.plan.policies import POLICIES
 from dlio_bench.harness.simulator import events, steps
 from dlio_bench.harness.simulator.cases import Case
@@ -20,7 +19,7 @@ from dlio_bench.harness.simulator.scenarios import SCENARIOS
 from dlio_bench.harness.simulator.steps import Crowd
 from dlio_bench.harness.simulator.traces import Trace, trace
 
-DECK = shipped("deck")
+DECK = shipped_system("deck")
 PLAIN = Costs(
     nodes=1, compute=1.0, write=0.0, pfs=(2.0, 2.0), local=(0.5,), remote=(1.0,), staging=100.0, staging_threads=1,
     threads=(1,),

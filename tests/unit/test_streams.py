@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.commands import doctor
-from dlio_bench.harness.streams import adios, modes
+from dlio_bench.harness.streams import adios
 from dlio_bench.harness.streams.crew import Layout, model_of
-from dlio_bench.harness.streams.dealing import Dealt, Part, demanded, published, taken
-from dlio_bench.harness.streams.settings import Streaming
+from dlio_bench.harness.streams.dealing import Dealt, Part, batches_of_producer, batches_on_demand, steps_of_rank
+from dlio_bench.harness.streams.settings import ALL, MODES, ROUND_ROBIN, Streaming
 from dlio_bench.reports.comparing.comparable import comparable
 from dlio_bench.reports.comparing.differing import differing, unequal
 from dlio_bench.reports.document.types import Result
@@ -28,7 +28,7 @@ from tests.processes import dlio
 from tests.results import complete, load
 
 PER_EPOCH = 3  # batches of a rank
-KNOWN = [mode.name for mode in modes.MODES.values() if mode.known]
+KNOWN = [mode.name for mode in MODES.values() if mode.known]
 
 
 @st.composite
@@ -43,11 +43,11 @@ def plans(draw: st.DrawFn) -> list[list[Part]]:
 
 
 def streams(plans: list[list[Part]], mode: str, producers: int) -> list[list[Dealt]]:
-    return [list(published(plans, mode, producer, producers)) for producer in range(producers)]
+    return [list(batches_of_producer(plans, mode, producer, producers)) for producer in range(producers)]
 
 
 @given(plans(), st.sampled_from(KNOWN), st.integers(1, 3))
-@example([[Part(0, np.array([1]))], []], modes.ROUND_ROBIN, 2)
+@example([[Part(0, np.array([1]))], []], ROUND_ROBIN, 2)
 def test_each_batch_is_published_once_and_each_position_has_one_for_each_rank(
     plans: list[list[Part]], mode: str, producers: int
 ) -> None:
@@ -79,13 +79,13 @@ def test_a_rank_takes_what_its_streams_carry_in_the_order_of_its_plan(
     ranks, positions = len(plans), max(map(len, plans))
     for rank, plan in enumerate(plans):
         carried = [
-            iter([batch for batch in stream if mode == modes.ALL or batch.rank == rank])
+            iter([batch for batch in stream if mode == ALL or batch.rank == rank])
             for stream in streams(plans, mode, producers)
         ]
-        if mode == modes.ROUND_ROBIN:
+        if mode == ROUND_ROBIN:
             carried = [iter(stream[rank::ranks]) for stream in streams(plans, mode, producers)]
         got = []
-        for step in taken(positions, ranks, mode, rank, producers):
+        for step in steps_of_rank(positions, ranks, mode, rank, producers):
             batch = next(carried[step.producer])
             assert (step.position == batch.position) if batch.rank == rank else (step.position is None)
             if batch.rank == rank and batch.position < len(plan):
@@ -99,7 +99,7 @@ def test_on_demand_each_batch_of_the_plan_of_all_lies_with_one_producer(
     ranks: int, producers: int, batches: int
 ) -> None:
     plan = [Part(at // (2 * ranks), np.array([at], np.int64)) for at in range(batches)]
-    dealt = [list(demanded(plan, producer, producers, ranks)) for producer in range(producers)]
+    dealt = [list(batches_on_demand(plan, producer, producers, ranks)) for producer in range(producers)]
     assert sorted(int(batch.part.ids[0]) for stream in dealt for batch in stream) == list(range(batches))
     for stream in dealt:
         epochs = [batch.part.epoch for batch in stream]

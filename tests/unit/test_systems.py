@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.cluster.system import SHIPPED, Stream, load, named, shipped
+from dlio_bench.harness.cluster.system import SHIPPED, Stream, load, load_system, shipped_system
 from dlio_bench.harness.commands.calibration import description
 from dlio_bench.harness.simulator.arguments import SYSTEMS
 from dlio_bench.harness.simulator.model import costs
@@ -43,8 +43,8 @@ def test_the_names_are_the_files() -> None:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_system_parses_and_gives_costs(name: str) -> None:
-    assert named(name) == shipped(name)
-    assert costs(shipped(name), 4, sample=0.01).worst_pfs > 0
+    assert load_system(name) == shipped_system(name)
+    assert costs(shipped_system(name), 4, sample=0.01).worst_pfs > 0
 
 
 @pytest.mark.parametrize("name", [name for name in SHIPPED if name not in ("deck", "sc21")])
@@ -57,7 +57,7 @@ def test_every_number_has_its_source_or_is_called_an_estimate(name: str) -> None
             said = line.partition("#")[2]
             assert "estimate" in said or set(re.findall(r"\[([A-Z])\]", said)) & sources, line
             estimates += "estimate" in said
-    assert bool(shipped(name).estimated) == bool(estimates)
+    assert bool(shipped_system(name).estimated) == bool(estimates)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -69,7 +69,7 @@ def test_what_is_an_estimate_is_listed_as_one_and_nothing_else(name: str) -> Non
         if re.match(r"\w+ = .*[\d\"]", line) and not line.startswith(("name", "estimated")):
             key = section or line.partition(" ")[0]
             estimates.setdefault(key, []).append("estimate" in line.partition("#")[2])
-    listed = shipped(name).estimated
+    listed = shipped_system(name).estimated
     # a key or table by its name where all of it is estimated; in words ("share of memory kept") where a part of it is
     assert {key for key, said in estimates.items() if all(said)} == set(listed) & set(estimates)
     partly = {key for key, said in estimates.items() if any(said) and not all(said)}

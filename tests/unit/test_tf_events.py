@@ -8,7 +8,7 @@ import pytest
 
 from dlio_bench import tensorflow_operations as table
 from dlio_bench.components import KINDS
-from dlio_bench.harness.training.tf_events import Marker, Operations, alignment, joined, marker_name, operations
+from dlio_bench.harness.training.tf_trace import Marker, Operations, alignment, marker_name, operations, union_of
 
 TRACE_BEGAN = 5_000_000_000  # by the process's clock, ns
 MICRO = 1e-6
@@ -115,7 +115,7 @@ def test_short_operations_are_added_up_and_long_gaps_between_them_are_not() -> N
         ("tf:input op", "tensorflow tf_data_private_threadpool/2", 5, 9),
         ("tf:network op", "tensorflow tf_Compute/1", 100, 200),
     ]
-    assert joined([(0, 1), (1.5, 2), (4, 5), (1, 1.2)], gap=0.5) == [(0, 2), (4, 5)]
+    assert union_of([(0, 1), (1.5, 2), (4, 5), (1, 1.2)], gap=0.5) == [(0, 2), (4, 5)]
 
 
 def test_an_allreduce_lasts_until_horovod_is_done_with_it() -> None:
@@ -151,7 +151,7 @@ def test_a_trace_without_our_markers_is_refused() -> None:
 
 
 def test_rows_beyond_the_room_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlio_bench.harness.training.tf_events.MOST_ROWS", 2)
+    monkeypatch.setattr("dlio_bench.harness.training.tf_trace.MOST_ROWS", 2)
     reads = [event("ReadFile:ReadFile", 10 * number, 10 * number + 5) for number in range(5)]
     read = Space().line(1, "tf_data_private_threadpool/1", *reads).read()
     assert (len(read.start), read.dropped) == (2, 3)

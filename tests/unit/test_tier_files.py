@@ -22,7 +22,7 @@ places, sizes = [None, Path(sys.argv[1]), None], [100, 100, 0]
 with Inbox() as inbox:
     print(inbox.where.name.hex(), inbox.where.token.hex(), flush=True)
     sys.stdin.read(1)
-    tiers = tier_files.opened(tier_files.take(inbox, sizes), places, sizes)
+    tiers = tier_files.tier_files_of(tier_files.take(inbox, sizes), places, sizes)
 tiers.write(0, 90, memoryview(b"in memory"))
 tiers.write(1, 90, memoryview(b"on a disk"))
 tiers.flags[6] = 7
@@ -39,7 +39,7 @@ def test_processes_share_files_without_names(tmp_path: Path) -> None:
         tier_files.share(handles, [Where(*map(bytes.fromhex, other.stdout.readline().split()))])
         other.communicate("\n", timeout=60)
     assert other.returncode == 0
-    tiers = tier_files.opened(handles, places, sizes)
+    tiers = tier_files.tier_files_of(handles, places, sizes)
     for tier, text in enumerate((b"in memory", b"on a disk")):
         content = bytearray(9)
         tiers.read(tier, 90, memoryview(content))

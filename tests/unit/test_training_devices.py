@@ -7,7 +7,7 @@ import pytest
 
 from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.training.devices import pin_gpu
+from dlio_bench.harness.training.network import pin_gpu
 
 
 class Config:

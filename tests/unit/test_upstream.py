@@ -31,7 +31,7 @@ from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.asked.request import look_up
 from dlio_bench.harness.commands.run.measured.consumer import damaged
 from dlio_bench.harness.plan.orders import Shape, find_order
-from dlio_bench.harness.readers.sample_view import SampleView
+from dlio_bench.harness.readers.session import SampleView
 from tests.datasets import VARIANTS, few, made, stored_fields
 from tests.processes import open_files, until
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from dlio_bench.benchmarks.hepcnnb.operations import forward_macs, step_seconds
+from dlio_bench.benchmarks.hepcnnb.model import forward_macs, step_seconds
 from dlio_bench.benchmarks.model import choose
 from dlio_bench.benchmarks.profile import DERIVED, ESTIMATE, PUBLISHED
 from dlio_bench.benchmarks.registry import WORKLOADS, find

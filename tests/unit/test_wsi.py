@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from dlio_bench.batches import Batch, Block
 from dlio_bench.benchmarks.model import Cutting
-from dlio_bench.benchmarks.wsi import predictions, slides
-from dlio_bench.benchmarks.wsi.decode import LEAST_DEVIATION, cut, kept
+from dlio_bench.benchmarks.wsi import model, slides
+from dlio_bench.benchmarks.wsi.decode import LEAST_DEVIATION, patches_of, shows_tissue
 from dlio_bench.benchmarks.wsi.layout import layout
 from dlio_bench.benchmarks.wsi.model import VGG16
 from dlio_bench.benchmarks.wsi.slides import Place
@@ -29,7 +29,7 @@ from dlio_bench.harness.commands.calibration.compute.command import Options as C
 from dlio_bench.harness.commands.calibration.compute.command import make_job
 from dlio_bench.harness.commands.run.asked import training
 from dlio_bench.harness.commands.run.asked.options import Options
-from dlio_bench.harness.training.pieces import PieceInference, _together
+from dlio_bench.harness.training.inference import PieceInference, _together
 from tests.datasets import made, stored_fields
 
 PATCHES = 4  # of a tiny tile
@@ -68,7 +68,7 @@ def test_a_tile_is_cut_x_by_x_and_in_each_y_by_y() -> None:
     tile = np.zeros((4, 6, 3), np.uint8)
     tile[...] = (np.arange(4)[:, None] // 2 + 10 * (np.arange(6) // 2))[..., None]  # y + 10 x of the patch
     patches = np.empty((6, 2, 2, 3), np.uint8)
-    cut(tile, 2, patches)
+    patches_of(tile, 2, patches)
     assert patches[:, 0, 0, 0].tolist() == [0, 1, 10, 11, 20, 21]
     assert all((patch == patch[0, 0, 0]).all() for patch in patches)
 
@@ -82,7 +82,7 @@ def test_a_patch_is_kept_from_a_mean_deviation_of_12_on() -> None:
 
     patches = np.stack([halves(24, 24, 24), halves(24, 24, 22), halves(72, 0, 0), halves(0, 0, 0), halves(70, 0, 0)])
     assert LEAST_DEVIATION == 12
-    assert kept(patches).tolist() == [True, False, True, False, False]
+    assert shows_tissue(patches).tolist() == [True, False, True, False, False]
 
 
 def test_synthetic_slides_are_part_glass_and_part_tissue(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_synthetic_slides_are_part_glass_and_part_tissue(tmp_path: Path) -> None
         decode.apply(sample, stored_fields(dataset, decode.fields, sample), out)
         flags = np.frombuffer(out[: 4 * PATCHES], np.int32)
         patches = np.frombuffer(out[4 * PATCHES :], np.uint8).reshape(PATCHES, 50, 50, 3)
-        assert flags.tolist() == kept(patches).tolist()
+        assert flags.tolist() == shows_tissue(patches).tolist()
         shares.append(flags.mean())
     assert 0.6 < np.mean(shares) < 0.9
     with h5py.File(dataset.path(3)) as file:
@@ -174,7 +174,7 @@ def test_readers_of_one_trial_are_compared_patch_by_patch(dataset: Dataset, tmp_
             assert scores["difference"] == pytest.approx(0.4621, abs=1e-4)
         else:
             assert (scores["dice"], scores["difference"]) == (1.0, 0.0)
-    lines = (tmp_path / "stream-1x1" / "pieces" / "slide-0001" / predictions.FILE).read_text().splitlines()
+    lines = (tmp_path / "stream-1x1" / "pieces" / "slide-0001" / model.PREDICTIONS_FILE).read_text().splitlines()
     assert [line.split()[:2] for line in lines] == [["501", "501"], ["501", "1501"], ["1501", "501"], ["1501", "1501"]]
     assert [float(line.split()[2]) > 0 for line in lines] == [True, True, False, True]
 
@@ -188,7 +188,7 @@ def test_a_tile_that_two_ranks_predicted_is_told() -> None:
 
 def test_patches_are_written_by_their_middles_in_pixels_of_the_slide() -> None:
     values = np.arange(100, dtype=np.float32) / 100
-    lines = list(predictions.lines(Place(2001, 4001, 2000, 1000), values))
+    lines = list(model.lines(Place(2001, 4001, 2000, 1000), values))
     assert lines[0] == "2101 4101 0\n"
     assert lines[1] == f"2101 4301 {values[1]:.9g}\n"
     assert lines[10].split()[:2] == ["2301", "4101"]

@@ -20,8 +20,7 @@ from dlio_bench.datagen.formats.container import H5PY
 from dlio_bench.datagen.formats.hdf5 import datasets_of, meant
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.commands.bench_readers.job import TFDATA, TFDATA_INTERLEAVED, H5py
-from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import Planned, largest, touched
+from dlio_bench.harness.readers.session import Planned, SampleView, largest, touched_buffer
 from dlio_bench.harness.storage.direct import Alignment
 
 Work = Callable[[], None]
@@ -43,7 +42,7 @@ def raw(form: SampleView, plan: Sequence[Planned], threads: int, alignment: Alig
     size = largest(plan)
     block, flags = (1, 0) if alignment is None else (alignment.block, os.O_DIRECT)
     room = size if alignment is None else -(-size // block) * block + 2 * block
-    slots = [memoryview(touched(room)) for _ in range(threads)]
+    slots = [memoryview(touched_buffer(room)) for _ in range(threads)]
     calls: list[list[tuple[int, list[memoryview], int, int]]] = [[] for _ in range(threads)]
     with ExitStack() as stack:
         handles: dict[int, int] = {}

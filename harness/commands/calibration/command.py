@@ -27,9 +27,9 @@ from dlio_bench.harness.ground.folders import require_file, require_storage, wor
 from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.memory import memory_bytes
-from dlio_bench.harness.storage.capacity import default_disk, default_ram
 from dlio_bench.harness.storage.pfs import emulation, spec
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
+from dlio_bench.harness.storage.tier import default_disk, default_ram
 from dlio_bench.units import format_bytes
 
 BYTES = 512_000_000  # of the test files, without --size

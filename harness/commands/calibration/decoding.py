@@ -8,7 +8,7 @@ from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import PHYSICAL
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.machine.temp_folders import temp_folder
-from dlio_bench.harness.readers.sample_view import SampleView
+from dlio_bench.harness.readers.session import SampleView
 from dlio_bench.harness.storage.extents import ExtentReader
 
 MOST_FILE_BYTES = 100_000_000  # larger files are made of shrunken samples

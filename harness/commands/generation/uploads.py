@@ -15,7 +15,7 @@ from dlio_bench.datagen.manifest import CHECKSUMS, EXTENTS, NAME, Manifest, from
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.machine.temp_folders import temp_folder
-from dlio_bench.harness.storage.mirror import FOLDER
+from dlio_bench.harness.storage.object_store import FOLDER
 from dlio_bench.signals import interruptible
 from dlio_bench.units import format_bytes
 

@@ -10,7 +10,7 @@ from dlio_bench.benchmarks.layouts import layout_of
 from dlio_bench.datagen import objects
 from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.datagen.layout import Layout
-from dlio_bench.datagen.verify import Remake, auxiliary_damage, chosen, damage, remakable
+from dlio_bench.datagen.verify import Remake, auxiliary_damage, damage, files_to_remake, remakable
 from dlio_bench.datagen.workers import ALONE, usual_workers, worker_pool
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.commands.generation import uploads
@@ -18,7 +18,7 @@ from dlio_bench.harness.commands.generation.options import VerifyOptions
 from dlio_bench.harness.ground.folders import cache_folder
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.temp_folders import temp_folder
-from dlio_bench.harness.storage.mirror import mirrored
+from dlio_bench.harness.storage.object_store import mirrored
 from dlio_bench.signals import interruptible
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable
@@ -34,7 +34,7 @@ def verify(options: VerifyOptions) -> int:
     dataset = open_dataset(options.folder if url is None else mirrored(url, cache_folder()))
     layout = layout_of(dataset)
     can_remake = remakable(dataset)
-    numbers = set(chosen(dataset, options.sample_fraction)) if can_remake else set()
+    numbers = set(files_to_remake(dataset, options.sample_fraction)) if can_remake else set()
     progress = Progress()
     bad = []
     sizes = [entry.bytes for entry in dataset.manifest.files]

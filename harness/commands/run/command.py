@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError
-from dlio_bench.harness.cluster.start import Launch, require_hosts
+from dlio_bench.harness.cluster.start import Launch, require_reachable
 from dlio_bench.harness.commands.run import resuming, shards
 from dlio_bench.harness.commands.run.asked import data
 from dlio_bench.harness.commands.run.asked.job import Job
@@ -103,7 +103,7 @@ def run(options: Options, earlier: Sequence[Result] = ()) -> int:
         _print_plans(request, source, size, planned, launches)
         return 0
     for start in launches:
-        require_hosts(start)
+        require_reachable(start.hosts)
 
     with (
         output_folder(options.out, options.workload, goes_on=True) as folder,

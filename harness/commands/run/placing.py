@@ -12,7 +12,7 @@ from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.machine.temp_folders import temp_folder
-from dlio_bench.harness.storage.pfs import pace
+from dlio_bench.harness.storage.pfs import process
 from dlio_bench.harness.storage.pfs.process import emulation_of
 from dlio_bench.harness.storage.tier import NODES
 
@@ -53,7 +53,7 @@ def placed(template: Job, dataset: Dataset, tiers: tuple[str, ...]) -> Iterator[
         yield job
         return
     if job.store:
-        with pace.links(job.nodes) as (nodes, shared):
+        with process.links(job.nodes) as (nodes, shared):
             yield replace(job, mounts=nodes, board=shared)
         return
     with emulation_of(job.pfs, dataset, job.nodes) as emulation:

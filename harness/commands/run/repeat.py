@@ -14,7 +14,7 @@ from dlio_bench.harness.commands.run.asked.options import COLD, Options
 from dlio_bench.harness.commands.run.asked.repeating import BY_NODES, restored
 from dlio_bench.harness.commands.run.asked.request import look_up
 from dlio_bench.harness.ground.folders import cache_folder
-from dlio_bench.harness.storage.mirror import mirrored
+from dlio_bench.harness.storage.object_store import mirrored
 from dlio_bench.reports.document.collection import load_all
 from dlio_bench.reports.document.marks import ALTERED, FIRST_EPOCH_COLD, INTERRUPTED
 from dlio_bench.reports.document.types import Result

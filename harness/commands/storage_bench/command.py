@@ -35,8 +35,7 @@ from dlio_bench.harness.machine.memory import memory
 from dlio_bench.harness.machine.mounts import described_mount
 from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.storage.direct import alignment_of, require_folder
-from dlio_bench.harness.storage.mirror import mirrored
-from dlio_bench.harness.storage.object_reads import require_ranges
+from dlio_bench.harness.storage.object_store import mirrored, require_ranges
 from dlio_bench.reports import storage as report
 from dlio_bench.reports.document.files import write_whole
 from dlio_bench.reports.document.typed import to_json

@@ -17,7 +17,7 @@ from dlio_bench.harness.commands.storage_bench.plan import PATTERNS, RANGE, SEQU
 from dlio_bench.harness.ground.options import DIRECT
 from dlio_bench.harness.machine.mounts import cache_beyond
 from dlio_bench.harness.storage import cache
-from dlio_bench.harness.storage.counters import device_bytes
+from dlio_bench.harness.storage.cache import device_bytes
 from dlio_bench.harness.storage.direct import Alignment, require
 
 SAMPLES_FILE = "samples.npy"

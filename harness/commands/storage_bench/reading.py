@@ -12,7 +12,7 @@ from dlio_bench.errors import EnvironmentFailure, remedy
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.commands.storage_bench import in_objects
 from dlio_bench.harness.commands.storage_bench.plan import Reads
-from dlio_bench.harness.storage.direct import Alignment, aligned
+from dlio_bench.harness.storage.direct import Alignment, aligned_memory
 
 REQUEST = 8 << 20  # bytes of a request of a sequential reader
 _OPEN_FILES = 512  # of a process: half of the usual limit
@@ -20,7 +20,7 @@ _OPEN_FILES = 512  # of a process: half of the usual limit
 
 def buffers(threads: int, size: int) -> list[memoryview]:
     """A buffer of `size` bytes for each thread, every page touched: first touches are slower than most storage."""
-    return [aligned(size) for _ in range(threads)]
+    return [aligned_memory(size) for _ in range(threads)]
 
 
 def rounded(reads: Reads, alignment: Alignment | None) -> Reads:

@@ -6,8 +6,8 @@ from itertools import chain
 import numpy as np
 
 from dlio_bench.harness.plan.orders import Ids
-from dlio_bench.harness.plan.placement.contents import Integers, Mask, NodeContents, Sizes, cut, from_file_system
 from dlio_bench.harness.plan.placement.frequency import counted_in, counted_once
+from dlio_bench.harness.plan.placement.rule import Integers, Mask, NodeContents, Sizes, cut_into_tiers, from_file_system
 
 
 def first_holders(
@@ -31,7 +31,8 @@ def first_holders(
         turns = _in_turn(offers) if _alike(offers) else []
         for node, offered in [*enumerate(turns), *enumerate(offers)]:
             wanted = np.concatenate([*tiers[node], _firsts(offered[~held[offered]])])
-            tiers[node] = cut(wanted, sizes, capacities)  # samples taken before come first and stay where they are
+            # samples taken before come first and stay where they are
+            tiers[node] = cut_into_tiers(wanted, sizes, capacities)
             held[np.concatenate(tiers[node])] = True
         smallest = sizes[~held].min(initial=np.iinfo(np.int64).max)
         if held.all() or all(_is_full(node, sizes, capacities, int(smallest)) for node in tiers):
@@ -140,7 +141,7 @@ def node_contents(
     wanted = np.flatnonzero(~mine[ids] & held[ids] & (counts > 1))
     wanted = wanted[np.lexsort((first[wanted], -counts[wanted]))]
     kept, copied = [], []
-    for tier, copies in zip(tiers, cut(wanted, sizes[ids], left), strict=True):
+    for tier, copies in zip(tiers, cut_into_tiers(wanted, sizes[ids], left), strict=True):
         behind = ids[copies[np.argsort(first[copies], kind="stable")]]
         kept.append(np.concatenate([tier, behind]))
         copied.append(np.arange(len(tier) + len(behind)) >= len(tier))

@@ -5,18 +5,18 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from dlio_bench.harness.plan.orders import Ids
-from dlio_bench.harness.plan.placement.contents import (
+from dlio_bench.harness.plan.placement.rule import (
     Integers,
     NodeContents,
     Sizes,
-    cut,
+    cut_into_tiers,
     from_file_system,
     must_fit_in_ram,
 )
 
 
 def counted_in(parts: Iterable[Integers], samples: int) -> tuple[Ids, Ids, Ids]:
-    """`counted` for a sequence that comes in parts (for example epochs) and has ids below `samples`.
+    """`count_accesses` for a sequence that comes in parts (for example epochs) and has ids below `samples`.
 
     Takes about 20 bytes a sample and the memory of one part.
     """
@@ -30,16 +30,16 @@ def counted_in(parts: Iterable[Integers], samples: int) -> tuple[Ids, Ids, Ids]:
     return ids, counts[ids], first[ids]
 
 
-def counted(sequence: Integers) -> tuple[Ids, Ids, Ids]:
+def count_accesses(sequence: Integers) -> tuple[Ids, Ids, Ids]:
     """The distinct ids of an access sequence, how often each is read, and the position of its first access."""
     ids, first, counts = np.unique(sequence, return_index=True, return_counts=True)
     return ids.astype(np.int64, copy=False), counts.astype(np.int64), first.astype(np.int64)
 
 
 def counted_once(sequence: Integers, samples: int) -> tuple[Ids, Ids, Ids]:
-    """`counted` for ids below `samples`, by the method that takes less time and memory."""
+    """`count_accesses` for ids below `samples`, by the method that takes less time and memory."""
     if len(sequence) <= samples:
-        return counted(sequence)
+        return count_accesses(sequence)
     return counted_in((sequence[at : at + samples] for at in range(0, len(sequence), samples)), samples)
 
 
@@ -50,7 +50,7 @@ def clairvoyant_node(sequence: Integers, sizes: Sizes, capacities: Sequence[int]
     """
     ids, counts, first = counted_once(sequence, len(sizes))
     ranked = np.lexsort(((ids - first_id) % len(sizes), -counts))
-    tiers = cut(ranked, sizes[ids], capacities)  # positions in `ids`
+    tiers = cut_into_tiers(ranked, sizes[ids], capacities)  # positions in `ids`
     return from_file_system([ids[tier[np.argsort(first[tier], kind="stable")]] for tier in tiers])
 
 

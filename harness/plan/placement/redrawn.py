@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.harness.plan.orders import Ids
-from dlio_bench.harness.plan.placement.contents import DoesNotApplyError, NodeContents
+from dlio_bench.harness.plan.placement.rule import DoesNotApplyError, NodeContents
 
 _OPPORTUNISTIC, _STAGED, _SHARE = 1 << 60, 2 << 60, 3 << 60  # Philox streams, apart from the epochs of other orders
 

@@ -6,12 +6,12 @@ from itertools import pairwise
 import numpy as np
 
 from dlio_bench.harness.plan.orders import Ids
-from dlio_bench.harness.plan.placement.contents import (
+from dlio_bench.harness.plan.placement.rule import (
     DoesNotApplyError,
     Integers,
     NodeContents,
     Sizes,
-    cut,
+    cut_into_tiers,
     from_file_system,
     must_fit_in_ram,
 )
@@ -36,13 +36,17 @@ def deepio(sequences: Sequence[Integers], sizes: Sizes, capacities: Sequence[int
     other samples stay on the PFS. Both of DeepIO's orders, kept and opportunistic, place samples like this.
     """
     shares = _shares(sequences, sizes)
-    return [from_file_system([cut(ids, sizes, capacities[:1])[0], *_nothing(capacities)[1:]]) for ids in shares]
+    return [
+        from_file_system([cut_into_tiers(ids, sizes, capacities[:1])[0], *_nothing(capacities)[1:]]) for ids in shares
+    ]
 
 
 def locality_aware(sequences: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]) -> list[NodeContents]:
     """Each node fills its node-local storage with its share of the ids, as far as it goes (Yang and Cong, HiPC'19)."""
     shares = _shares(sequences, sizes)
-    return [from_file_system([*_nothing(capacities)[:-1], cut(ids, sizes, capacities[-1:])[0]]) for ids in shares]
+    return [
+        from_file_system([*_nothing(capacities)[:-1], cut_into_tiers(ids, sizes, capacities[-1:])[0]]) for ids in shares
+    ]
 
 
 def parallel_staging(sequences: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]) -> list[NodeContents]:
@@ -52,7 +56,7 @@ def parallel_staging(sequences: Sequence[Integers], sizes: Sizes, capacities: Se
     that comes from the PFS, and copies only what another node staged from the PFS.
     """
     nodes = len(sequences)
-    first = [cut(ids, sizes, capacities[-1:])[0] for ids in _shares(sequences, sizes)]
+    first = [cut_into_tiers(ids, sizes, capacities[-1:])[0] for ids in _shares(sequences, sizes)]
     contents = []
     stored = [int(sizes[ids].sum()) for ids in first]
     for node in range(nodes):
@@ -62,7 +66,7 @@ def parallel_staging(sequences: Sequence[Integers], sizes: Sizes, capacities: Se
             room -= stored[(node + step) % nodes]
             if room < 0:
                 break
-        kept = cut(np.concatenate(enough), sizes, capacities[-1:])[0]
+        kept = cut_into_tiers(np.concatenate(enough), sizes, capacities[-1:])[0]
         copies = np.arange(len(kept)) >= len(first[node])
         empty = _nothing(capacities)[:-1]
         contents.append(NodeContents((*empty, kept), (*(np.zeros(0, bool) for _ in empty), copies)))
@@ -75,7 +79,7 @@ def stage_partition(sequences: Sequence[Integers], sizes: Sizes, capacities: Seq
     DoesNotApplyError unless every node's tiers hold its share.
     """
     shares = _shares(sequences, sizes)
-    cuts = [cut(ids, sizes, capacities) for ids in shares]
+    cuts = [cut_into_tiers(ids, sizes, capacities) for ids in shares]
     for node, (ids, tiers) in enumerate(zip(shares, cuts, strict=True)):
         if sum(map(len, tiers)) < len(ids):
             raise DoesNotApplyError(

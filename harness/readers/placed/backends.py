@@ -14,8 +14,7 @@ from dlio_bench.counters import Cost
 from dlio_bench.harness.cluster.peers import Peers
 from dlio_bench.harness.readers.placed.claims import Claims
 from dlio_bench.harness.readers.placed.layout import Layout
-from dlio_bench.harness.readers.placed.speeds import Speeds
-from dlio_bench.harness.readers.placed.tiers import RAM
+from dlio_bench.harness.readers.placed.tiers import RAM, Speeds
 from dlio_bench.harness.readers.threads import queued_seconds
 from dlio_bench.harness.storage.extents import ExtentReader
 from dlio_bench.harness.storage.tier_files import TierFiles

@@ -8,8 +8,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from dlio_bench.batches import Ids
-from dlio_bench.harness.plan.placement.contents import Integers, NodeContents, Sizes
-from dlio_bench.harness.plan.placement.rule import Placement
+from dlio_bench.harness.plan.placement.rule import Integers, NodeContents, Placement, Sizes
 
 Ranks = npt.NDArray[np.int32]
 NOWHERE = -1

@@ -18,13 +18,11 @@ from dlio_bench.harness.readers.placed.backends import Backends, Locations
 from dlio_bench.harness.readers.placed.claims import Claims
 from dlio_bench.harness.readers.placed.layout import Layout, Sequences, lay_out
 from dlio_bench.harness.readers.placed.source_picker import SourcePicker
-from dlio_bench.harness.readers.placed.speeds import Speeds
 from dlio_bench.harness.readers.placed.tier_filler import TierFiller
 from dlio_bench.harness.readers.placed.tier_server import TierServer
 from dlio_bench.harness.readers.placed.tiered_extents import TieredExtents
-from dlio_bench.harness.readers.placed.tiers import RAM, Tiers
-from dlio_bench.harness.readers.sample_view import SampleView, stored_by_epoch
-from dlio_bench.harness.readers.session import Plan, Planned, Reader, Tally, pauses_before
+from dlio_bench.harness.readers.placed.tiers import RAM, Speeds, Tiers
+from dlio_bench.harness.readers.session import Plan, Planned, Reader, SampleView, Tally, pauses_before, stored_by_epoch
 from dlio_bench.harness.storage import cache, tier_files
 from dlio_bench.harness.storage.extents import ExtentReader
 
@@ -223,7 +221,7 @@ class Placed:
             except BenchError:
                 tier_files.close(handles)
                 raise
-        return tier_files.opened(handles, places, sizes)
+        return tier_files.tier_files_of(handles, places, sizes)
 
     def _meet(self, backends: Backends, server: TierServer, stack: ExitStack) -> None:
         """Begin to answer the other ranks, and find out where they do."""

@@ -6,17 +6,18 @@ thread. A node that does not keep a sample asks its holder, which fetches it if 
 
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from dlio_bench.batches import Ids
-from dlio_bench.harness.plan.placement.rule import Behaviour
+from dlio_bench.harness.plan.placement.rule import Behaviour, Placement
+from dlio_bench.harness.plan.shape import Shape
 from dlio_bench.harness.readers.placed.claims import State
 from dlio_bench.harness.readers.placed.layout import Layout
-from dlio_bench.harness.readers.placed.speeds import REMOTE
-from dlio_bench.harness.readers.placed.tiers import RAM
+from dlio_bench.harness.readers.placed.tiers import RAM, REMOTE
 from dlio_bench.harness.storage.chunks import chunk_of, joined_ids
 
 # A holder is taken to have a sample when this node has filled the same tier this many samples further: nodes fill their
@@ -181,3 +182,31 @@ def groups(plan: Sequence[Ids], sizes: Callable[[Ids], Ids], group_bytes: int, *
     counts = np.array([len(batch) for batch in plan], dtype=np.int64)
     within = starts[:-1] - starts[counts.cumsum() - counts][batches]
     return Groups(ids, within, *chunk_of(batches, within, group_bytes, np.arange(len(ids)) if of_one else None))
+
+
+# (rank, steps of an epoch, seed) -> the ids of each epoch, int64 [steps, batch]
+Draw = Callable[[int, int, int], Sequence[Ids]]
+
+
+def draw_of(rule: Placement, sizes: Ids, capacities: Sequence[int], shape: Shape, epochs: int) -> Draw:
+    """The order of a policy that draws its own. `sizes` [training samples] and `capacities` in bytes.
+
+    The draws of a node are dealt to its ranks step by step. DoesNotApplyError if a node keeps nothing.
+    """
+    assert rule.keep is not None
+    assert rule.redraw is not None
+    redraw, per_node = rule.redraw, shape.ranks_per_node
+    nothing = [np.zeros(0, np.int32)] * shape.nodes  # these placements do not depend on what is read
+    contents = rule.keep(nothing, sizes, capacities, 1)
+
+    @lru_cache(maxsize=2)
+    def of_node(node: int, steps: int, seed: int) -> Ids:
+        per_epoch = steps * per_node * shape.batch
+        ids: Ids = redraw(contents, node, epochs * per_epoch, per_epoch, seed)
+        return ids.reshape(epochs, steps, per_node, shape.batch)
+
+    def of_rank(rank: int, steps: int, seed: int) -> Sequence[Ids]:
+        node, place = divmod(rank, per_node)
+        return list(of_node(node, steps, seed)[:, :, place].copy())
+
+    return of_rank

@@ -17,8 +17,7 @@ from dlio_bench.harness.plan.placement.rule import Behaviour
 from dlio_bench.harness.readers.placed.backends import Backends
 from dlio_bench.harness.readers.placed.claims import WAIT_SECONDS, State
 from dlio_bench.harness.readers.placed.rules import Origin, bypassed, origin, outlook, rival
-from dlio_bench.harness.readers.placed.speeds import Speeds
-from dlio_bench.harness.readers.placed.tiers import RAM
+from dlio_bench.harness.readers.placed.tiers import RAM, Speeds
 
 
 class SourcePicker:

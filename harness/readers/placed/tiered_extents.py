@@ -18,7 +18,7 @@ from dlio_bench.batches import Ids
 from dlio_bench.counters import Cost
 from dlio_bench.harness.readers.placed.rules import groups
 from dlio_bench.harness.readers.placed.source_picker import SourcePicker
-from dlio_bench.harness.readers.sample_view import SampleView
+from dlio_bench.harness.readers.session import SampleView
 from dlio_bench.harness.readers.threads import queued_seconds
 from dlio_bench.harness.storage import chunks, extents
 from dlio_bench.harness.storage.extents import ExtentReader

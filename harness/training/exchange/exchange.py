@@ -1,7 +1,9 @@
 """The exchange that a trainer holds: gradients in, means out, now or a step late, never waiting for ever, and timed."""
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from queue import SimpleQueue
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,13 +13,111 @@ from msgspec import Struct
 from dlio_bench import recorder
 from dlio_bench.components import CODE
 from dlio_bench.errors import EnvironmentFailure, Stalled
-from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.comm import Comm, together
 from dlio_bench.harness.cluster.life import life
-from dlio_bench.harness.training.exchange.background import Background, Pending
-from dlio_bench.harness.training.exchange.choice import Choice, choose
+from dlio_bench.harness.training.exchange import horovod
 from dlio_bench.harness.training.exchange.horovod import OverHorovod
 from dlio_bench.harness.training.exchange.mpi import OverMpi
 from dlio_bench.harness.training.exchange.options import ExchangeOptions, require_valid
+
+
+class Pending:
+    """A task. `started` and `ended`: in seconds of time.perf_counter."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._work: Callable[[], Any] | None = work
+        self._over = threading.Event()
+        self._result: Any = None
+        self._error: Exception | None = None
+        self.started = self.ended = 0.0
+
+    def run(self) -> None:
+        """Do it, in whichever thread this is."""
+        assert self._work is not None
+        self.started = time.perf_counter()
+        try:
+            self._result = self._work()
+        except Exception as error:  # noqa: BLE001 - raised where the outcome is asked for
+            self._error = error
+        self._work = None  # what it holds can go
+        self.ended = time.perf_counter()
+        self._over.set()
+
+    def wait(self, seconds: float) -> Any:
+        """Its outcome, or the error that ended it. TimeoutError where it is not over in time."""
+        with life.waits(patience=seconds):
+            if not self._over.wait(seconds):
+                raise TimeoutError
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+class Background:
+    """The thread. It is a daemon: what hangs in a library for ever must not keep the process from ending."""
+
+    def __init__(self, name: str) -> None:
+        self._queue: SimpleQueue[Pending | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    def begin(self, work: Callable[[], Any]) -> Pending:
+        """Do `work` after all that was begun before."""
+        pending = Pending(work)
+        self._queue.put(pending)
+        return pending
+
+    def close(self, seconds: float) -> None:
+        """End the thread when it has done everything; it is left alone where that takes longer."""
+        self._queue.put(None)
+        self._thread.join(seconds)
+
+    def do(self, work: Callable[[], Any], seconds: float) -> Any:
+        """Begin it and wait for its outcome, see Pending.wait."""
+        return self.begin(work).wait(seconds)
+
+    def _serve(self) -> None:
+        while (pending := self._queue.get()) is not None:
+            pending.run()
+            del pending  # its waiter alone holds the outcome
+
+
+class Choice(Struct, frozen=True):
+    """A kind of exchange, and why it was taken, for the output."""
+
+    kind: str
+    why: str
+
+
+def choose(comm: Comm, options: ExchangeOptions, load: Callable[[], Any] = horovod.load) -> Choice:
+    """The same on every rank, which call it together. EnvironmentFailure where Horovod was asked for and is not there.
+
+    `load` loads Horovod or raises EnvironmentFailure.
+    """
+    if comm.size == 1:
+        return Choice("none", "one rank has nobody to exchange gradients with")
+    if options.kind in ("mpi", "none"):
+        return Choice(options.kind, "as asked")
+    refusal = None
+    for rank, reason in enumerate(together(comm, lambda: _refusal(load))):
+        if reason is not None and refusal is None:
+            refusal = f"rank {rank}: {reason}"
+    if options.kind == "horovod":
+        if refusal is not None:
+            raise EnvironmentFailure(f"Gradients cannot be exchanged by Horovod as asked; {refusal}")
+        return Choice("horovod", "as asked")
+    if refusal is not None:
+        return Choice("mpi", f"Horovod is not used; {refusal}")
+    return Choice("horovod", "it is installed and matches TensorFlow")
+
+
+def _refusal(load: Callable[[], Any]) -> str | None:
+    try:
+        load()
+    except EnvironmentFailure as error:
+        return str(error)
+    return None
+
 
 # A reduction that gives up by itself knows more than its waiter, so its error goes first.
 GRACE = 2.0  # seconds

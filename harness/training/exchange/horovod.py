@@ -9,8 +9,7 @@ from typing import Any
 from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.errors import EnvironmentFailure, Stalled
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.training.exchange.nodes import Nodes, by_node, parts
-from dlio_bench.harness.training.exchange.options import ExchangeOptions
+from dlio_bench.harness.training.exchange.options import ExchangeOptions, Nodes, by_node, parts
 
 Shapes = tuple[tuple[int, ...], ...]
 HOW_TO_BUILD = "in a clone, `scripts/install-horovod FOLDER` builds it for the TensorFlow of a virtual environment"

@@ -11,8 +11,7 @@ from dlio_bench import __version__
 from dlio_bench.atomic_files import write_whole
 from dlio_bench.benchmarks.layouts import find_layout
 from dlio_bench.benchmarks.model import choose, require_labels
-from dlio_bench.benchmarks.profile import MEASURED, Profile, Row
-from dlio_bench.benchmarks.profile_files import load, parse, to_tables
+from dlio_bench.benchmarks.profile import MEASURED, Profile, Row, load, parse, to_tables
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.layout import PHYSICAL
 from dlio_bench.errors import UsageError

@@ -25,7 +25,7 @@ from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.entry import Caller, run_measuring_rank
 from dlio_bench.harness.cluster.job import SavedJob
-from dlio_bench.harness.readers.session import touched
+from dlio_bench.harness.readers.session import touched_buffer
 from dlio_bench.harness.storage.extents import ExtentReader
 from dlio_bench.harness.training.exchange.exchange import open_exchange
 from dlio_bench.harness.training.exchange.options import ExchangeOptions
@@ -114,7 +114,7 @@ def decoded(workload: Workload, dataset: Dataset) -> Bytes:
 
 def batch_of(samples: Bytes, size: int) -> Batch:
     """A batch of `size` of these samples, again from the first where they are fewer, as readers deliver one."""
-    content = touched(size * samples.shape[1]).reshape(size, -1)
+    content = touched_buffer(size * samples.shape[1]).reshape(size, -1)
     for place in range(size):
         content[place] = samples[place % len(samples)]
     return Batch(_ids(size), (Block.even(content),))

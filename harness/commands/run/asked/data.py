@@ -20,8 +20,7 @@ from dlio_bench.harness.commands.run.asked.request import Request
 from dlio_bench.harness.ground.folders import cache_folder
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.storage.direct import alignment_of, require_folder
-from dlio_bench.harness.storage.mirror import mirrored
-from dlio_bench.harness.storage.object_reads import require_ranges
+from dlio_bench.harness.storage.object_store import mirrored, require_ranges
 from dlio_bench.harness.storage.pfs.cache import PAGE
 from dlio_bench.units import format_bytes
 

@@ -16,7 +16,7 @@ from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.asked.training import INFER
 from dlio_bench.harness.plan.policies import OWN, Policy
 from dlio_bench.harness.plan.shape import KEEP, ONE_ORDER
-from dlio_bench.harness.training.checkpoint import required
+from dlio_bench.harness.training.checkpoint import load_required
 from dlio_bench.harness.training.libraries import require_libraries
 
 
@@ -45,7 +45,7 @@ def resolve(options: Options, workload: Workload, layout: Layout, rows: Sequence
     require_libraries(None, f"--compute {INFER}")
     if options.resume is None:
         return Inference(model.name)
-    state = required(options.resume, {"model": model.name}).state
+    state = load_required(options.resume, {"model": model.name}).state
     return Inference(model.name, str(options.resume.resolve()), state.step)
 
 

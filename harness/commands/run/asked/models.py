@@ -11,7 +11,7 @@ from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.asked.training import INFER, TRAIN
 from dlio_bench.harness.plan.policies import REDRAWN, Policy
 from dlio_bench.harness.plan.shape import ONE_ORDER
-from dlio_bench.harness.streams.modes import ON_DEMAND, ROUND_ROBIN
+from dlio_bench.harness.streams.settings import ON_DEMAND, ROUND_ROBIN
 
 MOST = 64
 RATE = "lr="

@@ -10,10 +10,10 @@ from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.asked.training import TRAIN
 from dlio_bench.harness.plan.policies import STREAM, Policy
 from dlio_bench.harness.plan.shape import ONE_ORDER
-from dlio_bench.harness.streams import adios, modes
-from dlio_bench.harness.streams.settings import FULL, QUEUE, Streaming
+from dlio_bench.harness.streams import adios
+from dlio_bench.harness.streams.settings import ALL, FULL, ON_DEMAND, PLANNED, QUEUE, Streaming, find
 
-NO_PASSES = f"no validation passes, as nobody knows before which samples a rank gets with --stream {modes.ON_DEMAND}"
+NO_PASSES = f"no validation passes, as nobody knows before which samples a rank gets with --stream {ON_DEMAND}"
 FOR_EVER = 1e9  # seconds: with --timeout 0
 
 
@@ -37,19 +37,19 @@ def resolve(options: Options, rows: Sequence[Policy]) -> Streaming | None:
         return None
     if options.inline:
         for flag in given.keys() - {"--inline", "--stream-queue"}:
-            if given[flag] is not None and (flag, given[flag]) != ("--stream", modes.PLANNED):
+            if given[flag] is not None and (flag, given[flag]) != ("--stream", PLANNED):
                 raise UsageError(
                     f"--inline: a thread of each trainer's process is its producer, by the plan of that trainer. Leave "
                     f"out {flag}, or --inline."
                 )
-    mode = modes.find(options.stream or modes.PLANNED)
+    mode = find(options.stream or PLANNED)
     if not mode.known:
         _require_demanded(options)
     engine, full = options.stream_engine or adios.SST, options.stream_full or FULL[0]
     if engine == adios.BP and (mode.distribution != "AllToAll" or not mode.known):
         raise UsageError(
             f"--stream {mode.name} --stream-engine {engine}: only a network stream deals batches while trainers take "
-            f"them. Use --stream-engine {adios.SST}, or --stream {modes.ALL} or {modes.PLANNED}."
+            f"them. Use --stream-engine {adios.SST}, or --stream {ALL} or {PLANNED}."
         )
     if not options.inline:
         adios.require()
@@ -70,9 +70,9 @@ def _require_demanded(options: Options) -> None:
     for flag, given in refused.items():
         if given:
             raise UsageError(
-                f"{flag}: with --stream {modes.ON_DEMAND} ranks take unequal numbers of steps, so that they cannot "
+                f"{flag}: with --stream {ON_DEMAND} ranks take unequal numbers of steps, so that they cannot "
                 "meet after each, and nobody knows before which samples a rank gets. Leave one out; --stream "
-                f"{modes.PLANNED} goes with all."
+                f"{PLANNED} goes with all."
             )
 
 

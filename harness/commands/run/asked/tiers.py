@@ -5,13 +5,12 @@ from tempfile import gettempdir
 
 from dlio_bench.errors import UsageError
 from dlio_bench.free_space import free_bytes
-from dlio_bench.harness.cluster.system import System, named
+from dlio_bench.harness.cluster.system import System, load_system
 from dlio_bench.harness.commands.run.asked.job import MEMORY, Job
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.machine.memory import available_bytes
-from dlio_bench.harness.readers.placed.speeds import PFS, REMOTE
-from dlio_bench.harness.readers.placed.tiers import DISK, RAM, Tiers
-from dlio_bench.harness.storage.capacity import default_disk, default_ram
+from dlio_bench.harness.readers.placed.tiers import DISK, PFS, RAM, REMOTE, Tiers
+from dlio_bench.harness.storage.tier import default_disk, default_ram
 from dlio_bench.units import format_bytes
 
 MB = 1e6
@@ -22,7 +21,7 @@ def tiers_of(options: Options, job: Job) -> Tiers:
 
     Real nodes decide for themselves what is `left_open`: then this is what they would have if they were this machine.
     """
-    system = None if options.system is None else named(options.system)
+    system = None if options.system is None else load_system(options.system)
     sizes = dict(options.tiers or {})
     if unknown := [name for name in sizes if name not in (RAM, DISK)]:
         more = " The staging buffer's size is --staging." if unknown[0] == "staging" else ""
@@ -70,7 +69,7 @@ def left_open(options: Options, job: Job) -> tuple[str, ...]:
         return ()
     given = set(options.tiers or {})
     if options.system is not None:
-        given |= {tier.name for tier in named(options.system).tiers[1:]}
+        given |= {tier.name for tier in load_system(options.system).tiers[1:]}
     sizes = [MEMORY] if options.memory_per_node is None else []
     if any(row.rule.keeps_samples for row in job.readers.values()):
         sizes += [RAM, *([DISK] if options.local_tier is not None else [])]

@@ -14,7 +14,7 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy
 from dlio_bench.harness.plan.shape import KEEP
-from dlio_bench.harness.training.checkpoint import required
+from dlio_bench.harness.training.checkpoint import load_required
 from dlio_bench.harness.training.exchange.options import DEFAULT_TIMEOUT, ExchangeOptions, require_valid
 from dlio_bench.harness.training.libraries import require_libraries
 
@@ -105,7 +105,7 @@ def _resumed(training: Training, options: Options, folder: Path, rows: Sequence[
                 f"--resume: reader '{row.name}' starts its order again with each run, so that the training cannot "
                 "continue where it stopped. Use another reader, such as prefetch."
             )
-    state = required(folder, {}).state
+    state = load_required(folder, {}).state
     if options.seed not in (None, state.seed):
         raise UsageError(
             f"--seed {options.seed}: the training in {folder} has seed {state.seed} and continues with it. Leave "

@@ -16,8 +16,7 @@ from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import DataError
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import planned
+from dlio_bench.harness.readers.session import SampleView, planned
 from dlio_bench.harness.storage.extents import ExtentReader
 from dlio_bench.harness.timeline import StepLog
 

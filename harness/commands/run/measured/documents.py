@@ -12,8 +12,7 @@ from dlio_bench.counters import EpochCost, PassCost
 from dlio_bench.harness.cluster.job import path_of
 from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.ground.launching import brought_back
-from dlio_bench.harness.storage.cache import Residency
-from dlio_bench.harness.storage.counters import CpuShares
+from dlio_bench.harness.storage.cache import CpuShares, Residency
 from dlio_bench.reports.document.environment import Host
 from dlio_bench.reports.document.trials import Inference, RankLoad, Reduced
 from dlio_bench.reports.document.types import Network, Passes

@@ -9,7 +9,7 @@ from dlio_bench.datagen import objects
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster.comm import Comm, together
 from dlio_bench.harness.commands.run.asked.job import Job
-from dlio_bench.harness.storage.pfs import pace
+from dlio_bench.harness.storage.pfs import process
 from dlio_bench.harness.storage.pfs.process import emulation_of
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 
@@ -27,7 +27,7 @@ def mounts(job: Job, dataset: Dataset, comm: Comm) -> Iterator[Job]:
         return
     if job.store:
         store, node = objects.open_store(job.store), comm.rank // job.ranks_per_node
-        with pace.opened(job.pfs, job.mounts, node, job.board) as slow:
+        with process.opened(job.pfs, job.mounts, node, job.board) as slow:
             store.pace = slow.request
             yield job
             store.pace = None

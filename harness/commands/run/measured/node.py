@@ -19,8 +19,7 @@ from dlio_bench.harness.machine.memory import available_bytes, memory_bytes
 from dlio_bench.harness.machine.mounts import memory_backed, network_filesystem
 from dlio_bench.harness.machine.temp_folders import outlasted_folder
 from dlio_bench.harness.readers.placed.tiers import DISK, RAM
-from dlio_bench.harness.storage.capacity import default_disk, default_ram
-from dlio_bench.harness.storage.tier import NODES, unusable
+from dlio_bench.harness.storage.tier import NODES, default_disk, default_ram, unusable
 from dlio_bench.reports.document.environment import NodeRoom
 from dlio_bench.units import format_bytes
 

@@ -19,15 +19,14 @@ from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.machine.mounts import cache_beyond
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import READS_AS, Resources, opened
-from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import Planned, Reader, Tally, planned
-from dlio_bench.harness.storage.counters import device_bytes
+from dlio_bench.harness.readers.session import Planned, Reader, SampleView, Tally, planned
+from dlio_bench.harness.storage.cache import device_bytes
 from dlio_bench.harness.storage.pfs.board import Board
 from dlio_bench.harness.streams.adios import SST, Arrays, Writer, contact, forget
 from dlio_bench.harness.streams.crew import DONE, Closing, Crew, Opening
-from dlio_bench.harness.streams.dealing import NO_SAMPLES, Dealt, Part, demanded, published, putting
-from dlio_bench.harness.streams.modes import Mode
-from dlio_bench.harness.streams.modes import find as find_mode
+from dlio_bench.harness.streams.dealing import NO_SAMPLES, Dealt, Part, batches_of_producer, batches_on_demand, putting
+from dlio_bench.harness.streams.settings import Mode
+from dlio_bench.harness.streams.settings import find as find_mode
 
 FIRST_PAUSE, LONGEST_PAUSE = 20e-6, 500e-6  # seconds between two looks for a request
 NOTHING = np.zeros(1, np.uint8)  # ADIOS2 has no arrays of no length
@@ -90,10 +89,10 @@ def _publish(
     mode, producers, models = find_mode(openings[0].mode), crew.streaming.producers, crew.models
     if mode.known:
         plans = [opening.plan for trainer, opening in enumerate(openings) if crew.model(trainer)[0] == 0]
-        dealt = list(published(plans, mode.name, crew.producer, producers))
+        dealt = list(batches_of_producer(plans, mode.name, crew.producer, producers))
     else:
         # every trainer has told the plan of all
-        dealt = demanded(openings[0].plan, crew.producer, producers, crew.trainers)
+        dealt = batches_on_demand(openings[0].plan, crew.producer, producers, crew.trainers)
     plan = planned(sample_view, [(batch.part.epoch, [batch.part.ids]) for batch in dealt if len(batch.part.ids)])
     reader = opened(find(READS_AS), sample_view, [(batch.epoch, [batch.ids]) for batch in plan], resources)
     writers = opened_in_turn(crew, lambda: _writers(crew, openings[0].number, mode))

@@ -46,7 +46,7 @@ from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy
 from dlio_bench.harness.plan.shape import KEEP, PIPELINE
 from dlio_bench.harness.plan.validation import Passes, epochs_of, share
-from dlio_bench.harness.readers.placed.drawn import drawn
+from dlio_bench.harness.readers.placed.rules import draw_of
 from dlio_bench.harness.readers.registry import opened, view_of
 from dlio_bench.harness.streams.crew import Crew
 from dlio_bench.harness.training.compute import fine_timers
@@ -124,7 +124,7 @@ def _measure(
     views = {name: view_of(row, site.dataset, fields, decode, pipeline) for name, row in job.readers.items()}
     site = replace(site, sharded=reading.sharded(job, views))
     draws = {
-        name: drawn(row.rule, job.tiers.sizes_of(views[name]), job.tiers.capacities, shape, job.epochs)
+        name: draw_of(row.rule, job.tiers.sizes_of(views[name]), job.tiers.capacities, shape, job.epochs)
         for name, row in job.readers.items()
         if row.order == REDRAWN
     }

@@ -10,8 +10,7 @@ from dlio_bench import tensorflow_operations as table
 from dlio_bench.batches import validation_after
 from dlio_bench.harness.commands.run.measured.trainer_rows import Table
 from dlio_bench.harness.commands.run.measured.trial import TrialTimes
-from dlio_bench.harness.training.tf_events import Operations
-from dlio_bench.harness.training.tf_trace import Traced
+from dlio_bench.harness.training.tf_trace import Operations, Traced
 from dlio_bench.recorder import NO_EPOCH, NOWHERE, ROW
 from dlio_bench.reports.traces.timeline import RuntimeTrace
 

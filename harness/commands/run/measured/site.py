@@ -19,7 +19,7 @@ from dlio_bench.harness.machine.mounts import cache_beyond
 from dlio_bench.harness.readers import web_shards
 from dlio_bench.harness.readers.registry import RankContext
 from dlio_bench.harness.storage import cache
-from dlio_bench.harness.storage.counters import device_bytes
+from dlio_bench.harness.storage.cache import device_bytes
 from dlio_bench.harness.storage.pfs.board import Board
 from dlio_bench.harness.storage.pfs.process import EmulatedAccess
 from dlio_bench.harness.storage.pfs.spec import PROCESS, PfsSpec

@@ -21,11 +21,10 @@ from dlio_bench.harness.commands.run.measured.trial import Trial
 from dlio_bench.harness.plan.orders import steps_of
 from dlio_bench.harness.plan.policies import OWN, TF_DATA, Policy
 from dlio_bench.harness.readers.session import Reader, Tally, planned
-from dlio_bench.harness.training.checkpoint import resumed
+from dlio_bench.harness.training.checkpoint import load_on_all_ranks
 from dlio_bench.harness.training.exchange.exchange import open_exchange
-from dlio_bench.harness.training.inference import Inference
+from dlio_bench.harness.training.inference import Inference, PieceInference
 from dlio_bench.harness.training.network import Checkpoints, NetworkTrainer, Widths, start_tensorflow, widths
-from dlio_bench.harness.training.pieces import PieceInference
 from dlio_bench.harness.training.trainer import Emulated, Trainer
 from dlio_bench.reports.document.types import Network
 
@@ -93,7 +92,7 @@ def opened(
         device=device,
         seed=job.seed % 2**31,
         checkpoints=Checkpoints(training.checkpoint, folder, scale, about, kept) if training.checkpoint else None,
-        resumed=None if training.resume is None else resumed(comm, Path(training.resume), about),
+        resumed=None if training.resume is None else load_on_all_ranks(comm, Path(training.resume), about),
         last_trial=job.all_trials - 1,
     )
     blocks = [_sample_widths(reader, job.readers[name], trials[name][0], comm.rank) for name, reader in readers.items()]
@@ -116,7 +115,9 @@ def _predictor(
     folder: Path,
 ) -> tuple[Trainer, Network]:
     model = choose(find(job.workload).models, dataset.manifest.variant, options.model)
-    weights = None if options.resume is None else resumed(comm, Path(options.resume), {"model": options.model})
+    weights = (
+        None if options.resume is None else load_on_all_ranks(comm, Path(options.resume), {"model": options.model})
+    )
     seed, training = job.seed % 2**31, dataset.training_samples
     if (cutting := model.cutting) is not None:
         network: Inference = PieceInference(

@@ -28,11 +28,10 @@ from dlio_bench.harness.commands.run.measured.validation import Pass, passes_sec
 from dlio_bench.harness.plan.orders import Ids, Shape, part_of_pass, steps_of
 from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, Policy, order_of
 from dlio_bench.harness.plan.validation import Passes
-from dlio_bench.harness.readers.placed.drawn import Draw
+from dlio_bench.harness.readers.placed.rules import Draw
 from dlio_bench.harness.readers.session import Planned, Reader, Tally, planned
 from dlio_bench.harness.readers.streamed import Streamed
-from dlio_bench.harness.storage.cache import Residency
-from dlio_bench.harness.storage.counters import HostCpu, cpu_shares, host_cpu
+from dlio_bench.harness.storage.cache import HostCpu, Residency, cpu_shares, host_cpu
 from dlio_bench.harness.timeline import MEETING, StepLog, beyond_last
 from dlio_bench.harness.training import tf_trace
 from dlio_bench.harness.training.tf_trace import Traced

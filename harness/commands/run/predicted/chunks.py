@@ -10,7 +10,7 @@ from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.harness.cluster.system import MB
 from dlio_bench.harness.commands.run.predicted.runtime import Chunk
 from dlio_bench.harness.plan.orders import Ids
-from dlio_bench.harness.readers.sample_view import SampleView
+from dlio_bench.harness.readers.session import SampleView
 from dlio_bench.harness.storage.chunks import Work
 from dlio_bench.harness.storage.extents import CHECKED_BYTES, OPEN_FILES, OPEN_VISITS, ExtentReader
 

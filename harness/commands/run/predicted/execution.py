@@ -19,8 +19,7 @@ from dlio_bench.harness.plan.orders import Ids
 from dlio_bench.harness.plan.placement.files import Share
 from dlio_bench.harness.plan.policies import ON_DEMAND, STREAM, Policy
 from dlio_bench.harness.readers.ahead import FEWEST_SLOTS, slots_of
-from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import largest, planned
+from dlio_bench.harness.readers.session import SampleView, largest, planned
 from dlio_bench.harness.readers.threads import Readers, Spent, readers, spare_cores
 from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process
 from dlio_bench.harness.storage import tier

@@ -12,9 +12,8 @@ from dlio_bench.harness.commands.run.predicted.execution import Executed, Settin
 from dlio_bench.harness.commands.run.predicted.keeping import Costs, Keeping, NodeTiers
 from dlio_bench.harness.readers.placed.layout import Layout, Sequences, lay_out
 from dlio_bench.harness.readers.placed.rules import bypassed, filling_threads, groups, rival
-from dlio_bench.harness.readers.placed.speeds import Speeds
-from dlio_bench.harness.readers.placed.tiers import DISK, RAM
-from dlio_bench.harness.readers.sample_view import SampleView
+from dlio_bench.harness.readers.placed.tiers import DISK, RAM, Speeds
+from dlio_bench.harness.readers.session import SampleView
 from dlio_bench.harness.readers.threads import Readers
 from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process
 from dlio_bench.harness.storage.extents import CHUNK_BYTES

@@ -19,8 +19,8 @@ from dlio_bench.harness.commands.run.predicted.execution import (
 )
 from dlio_bench.harness.commands.run.predicted.streaming import Coming, Queue, Slots, Wires, rates_of, receiver
 from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process
-from dlio_bench.harness.streams.dealing import Dealt, Part, published, putting, taken
-from dlio_bench.harness.streams.modes import ROUND_ROBIN
+from dlio_bench.harness.streams.dealing import Dealt, Part, batches_of_producer, putting, steps_of_rank
+from dlio_bench.harness.streams.settings import ROUND_ROBIN
 
 FREELY = runtime.Pace(0.0, "none", 1)  # producers do not compute and do not wait for each other
 Put: TypeAlias = Callable[[int], Process]  # hands a step of a producer's plan over
@@ -66,7 +66,7 @@ def _published(setting: Setting) -> Executed:
     mode, producers = streaming.how, streaming.producers
     models = [job.model_of(rank) for rank in range(job.ranks)]
     plans = [plan for plan, (model, _) in zip(_plans(setting), models, strict=True) if model == 0]
-    dealt = [list(published(plans, mode.name, producer, producers)) for producer in range(producers)]
+    dealt = [list(batches_of_producer(plans, mode.name, producer, producers)) for producer in range(producers)]
     nodes = [producer % job.nodes for producer in range(producers)]  # see Layout.producer
     pfs, meetings = FileSystem(clock, setting.system, len(set(nodes))), setting.meetings(clock)
     copying = setting.memory(clock, setting.tier(STAGING), write=True)
@@ -88,7 +88,7 @@ def _published(setting: Setting) -> Executed:
         """The steps of a trainer, as ADIOS2 deals them."""
         rank, place = models[trainer][1], trainer if mode.shared else 0
         next_step = dict.fromkeys(range(producers), place if mode.name == ROUND_ROBIN else 0)
-        for step in taken(len(plans[0]), len(plans), mode.name, rank, producers):
+        for step in steps_of_rank(len(plans[0]), len(plans), mode.name, rank, producers):
             number = next_step[step.producer]
             next_step[step.producer] += job.ranks if mode.name == ROUND_ROBIN else 1
             size = None if step.position is None else sizes[step.producer][step.position, rank]

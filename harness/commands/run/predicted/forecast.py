@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.environment import timestamp
-from dlio_bench.harness.cluster.system import MB, System, named
+from dlio_bench.harness.cluster.system import MB, System, load_system
 from dlio_bench.harness.commands.calibration import command as calibration
 from dlio_bench.harness.commands.calibration import description
 from dlio_bench.harness.commands.calibration.decoding import rate_of
@@ -21,7 +21,7 @@ from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.predicted import prediction
 from dlio_bench.harness.commands.run.predicted.chunks import is_packed
 from dlio_bench.harness.ground.progress import Progress
-from dlio_bench.harness.readers.sample_view import SampleView
+from dlio_bench.harness.readers.session import SampleView
 from dlio_bench.reports.document.files import write_whole
 from dlio_bench.reports.document.typed import convert
 from dlio_bench.reports.document.types import Draft, Prediction
@@ -47,7 +47,9 @@ class Forecast(Struct, frozen=True):
 
 def forecast(options: Options, jobs: Sequence[Job], dataset: Dataset, folder: Path, progress: Progress) -> Forecast:
     """Predict every reader of every job, and write prediction.json into `folder`. UsageError, EnvironmentFailure."""
-    system = _calibrated(options, jobs, dataset, folder, progress) if options.system is None else named(options.system)
+    system = (
+        _calibrated(options, jobs, dataset, folder, progress) if options.system is None else load_system(options.system)
+    )
     if is_packed(dataset) and not options.decode:
         progress.show("measuring how fast samples are unpacked")
         system = structs.replace(system, preprocess=rate_of(SampleView(dataset, jobs[0].view)) / MB)
@@ -67,7 +69,7 @@ def require_possible(options: Options, folder: Path) -> None:
     if options.system is not None:
         if not options.predict:
             return
-        named(options.system)
+        load_system(options.system)
     elif options.predict and folder.exists() and not os.access(folder.parent, os.W_OK):
         raise UsageError(
             f"--predict first measures the file system of {folder} with test files beside it, and {folder.parent} "

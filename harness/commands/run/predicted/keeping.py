@@ -15,8 +15,8 @@ from dlio_bench.harness.plan.placement.rule import Behaviour
 from dlio_bench.harness.readers.placed.claims import Claims, State
 from dlio_bench.harness.readers.placed.layout import Layout
 from dlio_bench.harness.readers.placed.rules import Answer, Origin, Outlook, answer, fill_runs, origin, outlook, rival
-from dlio_bench.harness.readers.placed.speeds import Speeds
 from dlio_bench.harness.readers.placed.tier_filler import NAP_SECONDS
+from dlio_bench.harness.readers.placed.tiers import Speeds
 from dlio_bench.harness.simulator.kernel import Clock, Process, Signal
 
 

@@ -16,10 +16,10 @@ from dlio_bench.harness.commands.run.predicted.chunks import is_readable
 from dlio_bench.harness.commands.run.predicted.execution import Plans, Setting, execute
 from dlio_bench.harness.commands.run.predicted.streaming import rates_of
 from dlio_bench.harness.ground.options import DIRECT
-from dlio_bench.harness.plan.placement.contents import DoesNotApplyError
+from dlio_bench.harness.plan.placement.rule import DoesNotApplyError
 from dlio_bench.harness.plan.policies import AHEAD, MODELLED, REDRAWN, STREAM, Policy, order_of
-from dlio_bench.harness.readers.placed.drawn import drawn
-from dlio_bench.harness.readers.sample_view import SampleView
+from dlio_bench.harness.readers.placed.rules import draw_of
+from dlio_bench.harness.readers.session import SampleView
 from dlio_bench.harness.storage.pfs.spec import describe
 from dlio_bench.harness.streams.adios import SST
 from dlio_bench.harness.streams.settings import BLOCK
@@ -157,7 +157,7 @@ def _plans(job: Job, dataset: Dataset, row: Policy, steps: int) -> Plans:
     kept = max(1, min(steps, MOST_READS // (a_step * epochs)))
     if row.order == REDRAWN:
         sample_view = SampleView(dataset, job.view)
-        draw = drawn(row.rule, job.tiers.sizes_of(sample_view), job.tiers.capacities, shape, job.epochs)
+        draw = draw_of(row.rule, job.tiers.sizes_of(sample_view), job.tiers.capacities, shape, job.epochs)
         ids = [[epoch[:kept] for epoch in draw(rank, steps, seed)[:epochs]] for rank in range(job.ranks)]
         return Plans(ids, steps, job.epochs)
     ids = [[order(shape, place, epoch, seed)[:steps][:kept] for epoch in range(epochs)] for place in places]

@@ -13,7 +13,7 @@ from dlio_bench.harness.plan.policies import STREAM, Policy
 from dlio_bench.harness.plan.shape import KEEP, ONE_ORDER, PIPELINE
 from dlio_bench.harness.storage.cache import LEAST_WARM, MOST_RESIDENT
 from dlio_bench.harness.storage.direct import COLD_SAYS
-from dlio_bench.harness.storage.object_reads import COLD_SAYS as OBJECTS_COLD
+from dlio_bench.harness.storage.object_store import COLD_SAYS as OBJECTS_COLD
 from dlio_bench.reports.document.marks import COLD_BEFORE
 from dlio_bench.reports.document.trials import Trial
 from dlio_bench.reports.document.types import Check, Passes

@@ -1,4 +1,4 @@
-"""A loader as a tf.data.Dataset."""
+"""A loader as a dataset of TensorFlow or PyTorch."""
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
-from dlio_bench.harness.library.arrays import VARYING, Arrays, picked
+from dlio_bench.harness.library.arrays import VARYING, Arrays, pick
 
 if TYPE_CHECKING:
     import tensorflow as tf  # type: ignore[import-untyped, unused-ignore]  # it has no complete types
+    import torch
 
     from dlio_bench.harness.library.loader import Loader
 
@@ -32,7 +33,7 @@ def as_tf(
 
     samples = loader.batch if even else None
     specs = {name: _spec(tf, samples, *field) for name, field in (loader.fields | {"ids": ("<i8", ())}).items()}
-    picked(specs, names)  # UsageError
+    pick(specs, names)  # UsageError
     flat = tuple(names) or tuple(specs)
     fetched: list[Arrays] = []
 
@@ -56,7 +57,7 @@ def as_tf(
         lent = tf.py_function(lend, [step], [specs[name].dtype for name in flat])
         for name, tensor in zip(flat, lent, strict=True):
             tensor.set_shape(specs[name].shape)
-        return picked(dict(zip(flat, lent, strict=True)), names)
+        return pick(dict(zip(flat, lent, strict=True)), names)
 
     # what a generator yields is copied once more; what a function returns is not
     dataset = tf.data.Dataset.from_generator(numbers, output_signature=tf.TensorSpec((), tf.int64)).map(tensors)
@@ -84,3 +85,40 @@ def _tensor(tf: Any, value: Any) -> Any:
     if isinstance(value, list):
         return tf.constant([part.tobytes() for part in value])
     return tf.experimental.dlpack.from_dlpack(value.__dlpack__())
+
+
+def as_torch(
+    loader: "Loader", batches: Callable[[], Iterator[Arrays]], names: Sequence[str]
+) -> "torch.utils.data.IterableDataset[Any]":
+    """See Loader.as_torch. `batches` begins to iterate over copies, whose memory the tensors share."""
+    if find_spec("torch") is None:
+        raise EnvironmentFailure(
+            "as_torch needs PyTorch, which is not installed. Install it with pip install 'dlio-bench[torch]' "
+            "--extra-index-url https://download.pytorch.org/whl/cpu (without GPUs)."
+        )
+    import torch
+    from torch.utils.data import IterableDataset, get_worker_info
+
+    pick(loader.fields | {"ids": ()}, names)
+
+    def tensors(value: Any) -> Any:
+        return [torch.from_numpy(part) for part in value] if isinstance(value, list) else torch.from_numpy(value)
+
+    class Batches(IterableDataset[Any]):  # type: ignore[misc, unused-ignore]  # mypy may not see PyTorch
+        """The batches of a loader as tensors."""
+
+        def __iter__(self) -> Iterator[Any]:
+            """From where the loader stands to the end of its epoch. UsageError in a worker of a DataLoader."""
+            if get_worker_info() is not None:
+                raise UsageError(
+                    "The loader reads ahead by threads of its own, which workers do not have. Use "
+                    "DataLoader(dataset, batch_size=None) with num_workers=0."
+                )
+            for arrays in batches():
+                yield pick({name: tensors(value) for name, value in arrays.items()}, names)
+
+        def __len__(self) -> int:
+            """Batches of an epoch."""
+            return len(loader)
+
+    return Batches()

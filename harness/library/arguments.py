@@ -21,7 +21,7 @@ def whole(name: str, value: Any) -> int:
     raise UsageError(f"{name}={value!r} is no whole number. Give one, such as {name}=1.")
 
 
-def seeded(seed: Any) -> int:
+def valid_seed(seed: Any) -> int:
     """A seed of an order. UsageError."""
     number = whole("seed", seed)
     if not 0 <= number < SEEDS:

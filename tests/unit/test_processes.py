@@ -16,7 +16,7 @@ from dlio_bench.free_space import SHARED_MEMORY
 USER = """
 if __name__ == "__main__":
     import multiprocessing.util, sys
-    from dlio_bench import worker_processes
+    from dlio_bench import processes
     context = {how}
     held = context.Semaphore(0)
     worker = context.Process(target=print, args=("a worker has worked",))
@@ -54,7 +54,7 @@ def left_of(name: str) -> set[str]:
     return {path.name for path in SHARED_MEMORY.iterdir() if name in path.name}
 
 
-@pytest.mark.parametrize("how", ["worker_processes.spawn()", "worker_processes.fork_server('json')"])
+@pytest.mark.parametrize("how", ["processes.spawn()", "processes.fork_server('json')"])
 def test_names_go_with_a_process_that_ends_and_are_swept_after_one_that_was_killed(how: str, tmp_path: Path) -> None:
     with working(how, tmp_path) as (user, name):
         processes.sweep()
