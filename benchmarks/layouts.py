@@ -1,7 +1,5 @@
 """From the names of a workload, a variant and a fill to the layout that they mean."""
 
-from pathlib import Path
-
 from msgspec.structs import replace
 
 from dlio_bench.benchmarks import registry
@@ -20,10 +18,9 @@ def require_layout(dataset: Dataset, layout: Layout) -> None:
     security: whoever edits a manifest can also remake it.
     """
     manifest = dataset.manifest
-    path = dataset.folder / NAME
     fault = _fault_of_files(manifest, layout) if manifest.generator is None else _fault_of_made(manifest, layout)
     if fault:
-        raise _changed(path, fault)
+        raise DataError(f"{dataset.folder / NAME} does not describe what it says: {fault}. {ANEW}")
 
 
 def _fault_of_made(manifest: Manifest, layout: Layout) -> str | None:
@@ -63,10 +60,6 @@ def _fault_of_files(manifest: Manifest, layout: Layout) -> str | None:
 def _fields_differ(layout: Layout, *, tiny: bool) -> str:
     samples = "shrunken samples (tiny)" if tiny else "samples of full size"
     return f"container, fields or shapes are not those of {layout.workload} {layout.variant} with {samples}"
-
-
-def _changed(path: Path, fault: str) -> DataError:
-    return DataError(f"{path} does not describe what it says: {fault}. {ANEW}")
 
 
 def find_layout(workload: Workload, variant: str | None, *, tiny: bool, fill: str) -> Layout:

@@ -318,3 +318,11 @@ def require_finite(loss: float, model: str, step: int, rate: float) -> None:
             f"The loss of {model} is {loss} at step {step}, with a learning rate of {rate:g}: the training diverged. "
             "Use a smaller learning rate, single precision, or data whose values mean something (--fill physical)."
         )
+
+
+def cross_entropy(outputs: Tensor, given: Fields) -> Tensor:
+    """Mean cross-entropy of the labels, which are not smoothed."""
+    from dlio_bench.benchmarks.tensors import tensorflow
+
+    tf = tensorflow()
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(given.labels, outputs))

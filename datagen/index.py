@@ -25,6 +25,7 @@ from dlio_bench.datagen.manifest import (
     complete,
     description_digest,
     encode_extents,
+    field_bytes,
     from_json,
     manifest_of,
     sha256,
@@ -146,7 +147,7 @@ def differences(layout: Layout, published: Layout, indexed: Iterable[Indexed], s
     for column, field in enumerate(layout.fields):
         if -1 in field.shape:
             continue
-        expected = _length(field)
+        expected = field_bytes(field)
         files = [file for files in by_split.values() for file in files if file.written is not None]
         lengths = {int(n) for file in files if file.written for n in np.unique(file.written.extents[:, column, 2])}
         if odd := sorted(lengths - {expected}):
@@ -160,7 +161,7 @@ def _measured(
     located = container.locate(path, fields)
     if not len(located):
         raise DataError(f"{path} holds no sample.")
-    delivered = located[:, :, 1] if container.plain else np.broadcast_to([*map(_length, fields)], located.shape[:2])
+    delivered = located[:, :, 1] if container.plain else np.broadcast_to([*map(field_bytes, fields)], located.shape[:2])
     checksums = np.empty(located.shape[:2], dtype=np.uint32)
     with opened(path, container, [field.name for field in fields]) as content_of:
         for place in np.ndindex(checksums.shape):
@@ -182,12 +183,8 @@ def _measured(
 def _field(layout: Layout, written: Sequence[Written]) -> Iterable[Field]:
     """The fields as they were found: records of another length than published have no fixed one."""
     for column, field in enumerate(layout.fields):
-        as_declared = -1 in field.shape or all((w.extents[:, column, 2] == _length(field)).all() for w in written)
+        as_declared = -1 in field.shape or all((w.extents[:, column, 2] == field_bytes(field)).all() for w in written)
         yield field if as_declared else replace(field, shape=(-1,))
-
-
-def _length(field: Field) -> int:
-    return int(np.prod(field.shape, dtype=np.int64)) * np.dtype(field.dtype).itemsize
 
 
 def _some(values: Sequence[int]) -> str:
@@ -196,12 +193,8 @@ def _some(values: Sequence[int]) -> str:
 
 def _require_no_dataset(folder: Path) -> None:
     path = folder / NAME
-    if path.exists() and _read(path).generator is not None:
+    if path.exists() and from_json(path.read_bytes(), path).generator is not None:
         raise UsageError(f"{folder} holds a generated dataset with a manifest of its own: there is nothing to index.")
-
-
-def _read(path: Path) -> Manifest:
-    return from_json(path.read_bytes(), path)
 
 
 # Files of no known workload as a dataset: a sample a file, or the rows of named HDF5 datasets. Nothing is written.
@@ -304,7 +297,7 @@ def _ending(path: Path) -> str:
 
 def _dataset_of_files(folder: Path, paths: Sequence[Path], container: str, fields: tuple[Field, ...]) -> Dataset:
     locate: Callable[[Path, Sequence[Field]], Extents] = CONTAINERS[container].locate
-    lengths = np.array([0 if -1 in field.shape else _field_bytes(field) for field in fields])
+    lengths = np.array([0 if -1 in field.shape else field_bytes(field) for field in fields])
     entries: list[FileEntry] = []
     written: list[Written] = []
     first = 0
@@ -326,7 +319,3 @@ def _dataset_of_files(folder: Path, paths: Sequence[Path], container: str, field
     firsts = np.array([entry.first for entry in entries], dtype=np.int64)
     no_checksums = np.broadcast_to(np.uint32(0), (first, len(fields)))
     return Dataset(folder, manifest, digest, firsts, table, no_checksums)
-
-
-def _field_bytes(field: Field) -> int:
-    return int(np.prod(field.shape, dtype=np.int64)) * np.dtype(field.dtype).itemsize

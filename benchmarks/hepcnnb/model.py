@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dlio_bench.benchmarks.metrics import binary_counts, binary_score
-from dlio_bench.benchmarks.model import ALL, HIGHER, Fields, Model, Part, Sample, Tensor
+from dlio_bench.benchmarks.model import ALL, HIGHER, Fields, Model, Part, Sample, Tensor, cross_entropy
 from dlio_bench.benchmarks.schedules import constant
 from dlio_bench.datagen.dataset import Dataset
 
@@ -67,14 +67,6 @@ def network(shape: tuple[int, ...], width: float = 1, dropout: bool = True, seed
     return made.model(made.dense(x, CLASSES), "hepcnnb")
 
 
-def loss(outputs: Tensor, given: Fields) -> Tensor:
-    """Mean cross-entropy of the labels."""
-    from dlio_bench.benchmarks.tensors import tensorflow
-
-    tf = tensorflow()
-    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(given.labels, outputs))
-
-
 def optimizer() -> Any:
     """Adam."""
     from dlio_bench.benchmarks.networks import keras
@@ -94,7 +86,7 @@ HEPCNNB_CNN = Model(
     epochs=5,  # of the I/O study; 200 in other configurations
     sample=sample,
     network=network,
-    loss=loss,
+    loss=cross_entropy,
     optimizer=optimizer,
     rate=constant(RATE),
     count=binary_counts,

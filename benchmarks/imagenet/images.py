@@ -107,15 +107,16 @@ _SIZES = bytes(range(7, 0, -1))  # magnitude bits of the codes 0, 10, 110, ...: 
 _END = b"\xff\xd9"
 
 
-def _segment(marker: int, content: bytes) -> bytes:
+def segment(marker: int, content: bytes) -> bytes:
+    """A marker segment of a JPEG file (ITU-T T.81, annex B.1.1.4)."""
     return struct.pack(">BBH", 0xFF, marker, len(content) + 2) + content
 
 
 _TABLE = bytes([1] * 7 + [0] * 9) + _SIZES  # as a DC table: categories; as an AC table: run 0, these sizes
-_START = b"\xff\xd8" + _segment(0xE0, b"JFIF\0\x01\x01\0\0\x01\0\x01\0\0")
-_TABLES = _segment(0xDB, b"\0" + bytes([1] * 64)) + _segment(0xC4, b"\0" + _TABLE + b"\x10" + _TABLE)
+_START = b"\xff\xd8" + segment(0xE0, b"JFIF\0\x01\x01\0\0\x01\0\x01\0\0")
+_TABLES = segment(0xDB, b"\0" + bytes([1] * 64)) + segment(0xC4, b"\0" + _TABLE + b"\x10" + _TABLE)
 _FRAME = struct.pack(">B", 8), bytes([COMPONENTS, 1, 0x11, 0, 2, 0x11, 0, 3, 0x11, 0])  # around height and width
-_SCAN = _segment(0xDA, bytes([COMPONENTS, 1, 0, 2, 0, 3, 0, 0, 63, 0]))
+_SCAN = segment(0xDA, bytes([COMPONENTS, 1, 0, 2, 0, 3, 0, 0, 63, 0]))
 _COMMENT_HEAD = 4
 _MARKERS = len(_START) + _COMMENT_HEAD + len(_TABLES) + 19 + len(_SCAN) + len(_END)  # 19: the frame header
 
@@ -133,7 +134,7 @@ def make(source: np.random.SFC64, size: int) -> tuple[memoryview, int, int]:
     np.minimum(image, _LARGEST_TOKEN, out=image)
     padding = size - _MARKERS - columns * rows * UNIT
     start = _START + struct.pack(">BBH", 0xFF, 0xFE, padding + 2)
-    frame = _segment(0xC0, _FRAME[0] + struct.pack(">HH", height, width) + _FRAME[1])
+    frame = segment(0xC0, _FRAME[0] + struct.pack(">HH", height, width) + _FRAME[1])
     middle = _TABLES + frame + _SCAN
     image[: len(start)] = np.frombuffer(start, dtype=np.uint8)
     behind = len(start) + padding

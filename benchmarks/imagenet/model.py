@@ -7,7 +7,7 @@ from dlio_bench.benchmarks import schedules
 from dlio_bench.benchmarks.imagenet.decode import COLOURS, SIDE
 from dlio_bench.benchmarks.imagenet.layout import CLASSES
 from dlio_bench.benchmarks.metrics import top_counts, top_score
-from dlio_bench.benchmarks.model import HIGHER, TRAINABLE, Fields, Model, Part, Sample, Tensor
+from dlio_bench.benchmarks.model import HIGHER, TRAINABLE, Fields, Model, Part, Sample, Tensor, cross_entropy
 from dlio_bench.datagen.dataset import Dataset
 
 STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))  # filters and blocks
@@ -69,14 +69,6 @@ def network(shape: tuple[int, ...], width: float = 1, dropout: bool = True, seed
     return made.model(made.dense(x, CLASSES, initial=start), "resnet50")
 
 
-def loss(outputs: Tensor, given: Fields) -> Tensor:
-    """Mean cross-entropy of the labels, which are not smoothed."""
-    from dlio_bench.benchmarks.tensors import tensorflow
-
-    tf = tensorflow()
-    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(given.labels, outputs))
-
-
 def penalty(network: Any) -> Tensor:
     """Weight decay: 1e-4 times the squares of all weights but those of batch normalisation (an L2 regulariser)."""
     from dlio_bench.benchmarks.tensors import tensorflow
@@ -110,7 +102,7 @@ RESNET_50 = Model(
     epochs=90,
     sample=sample,
     network=network,
-    loss=loss,
+    loss=cross_entropy,
     optimizer=optimizer,
     rate=schedules.resnet,
     count=top_counts,

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from dlio_bench.benchmarks.imagenet.images import segment
 from dlio_bench.datagen import random_bytes
 
 # Strips of noise as entropy-coded JPEG data: drawn as quantised DCT coefficients and Huffman-coded, many at once.
@@ -55,27 +56,23 @@ _STEPS = np.maximum(1, (_QUANTA[_ZIGZAG] * (200 - 2 * QUALITY) + 50) // 100)  # 
 _FREQUENCIES = np.hypot(*np.divmod(np.array(_ZIGZAG), 8))
 
 
-def _segment(marker: int, content: bytes) -> bytes:
-    return struct.pack(">BBH", 0xFF, marker, len(content) + 2) + content
-
-
-_START = b"\xff\xd8" + _segment(0xE0, b"JFIF\0\x01\x01\0\0\x01\0\x01\0\0")
-_START += _segment(0xDB, b"\0" + bytes(_STEPS.tolist()))
-_TABLES = _segment(0xC4, b"\0" + _DC_COUNTS + _DC_SYMBOLS + b"\x10" + _AC_COUNTS + _AC_SYMBOLS)
-_TABLES += _segment(0xDD, struct.pack(">H", BLOCKS))
-_TABLES += _segment(0xDA, bytes([COMPONENTS, 1, 0, 2, 0, 3, 0, 0, 63, 0]))
+_START = b"\xff\xd8" + segment(0xE0, b"JFIF\0\x01\x01\0\0\x01\0\x01\0\0")
+_START += segment(0xDB, b"\0" + bytes(_STEPS.tolist()))
+_TABLES = segment(0xC4, b"\0" + _DC_COUNTS + _DC_SYMBOLS + b"\x10" + _AC_COUNTS + _AC_SYMBOLS)
+_TABLES += segment(0xDD, struct.pack(">H", BLOCKS))
+_TABLES += segment(0xDA, bytes([COMPONENTS, 1, 0, 2, 0, 3, 0, 0, 63, 0]))
 
 
 def jpeg_head(width: int, height: int) -> bytes:
     """All of a file before its first strip, of HEAD bytes."""
     components = bytes([COMPONENTS, 1, 0x11, 0, 2, 0x11, 0, 3, 0x11, 0])
-    return _START + _segment(0xC0, struct.pack(">BHH", 8, height, width) + components) + _TABLES
+    return _START + segment(0xC0, struct.pack(">BHH", 8, height, width) + components) + _TABLES
 
 
 HEAD = len(jpeg_head(1, 1))
 
 
-def encoded(
+def encode_strips(
     colour: tuple[float, float, float], contrast: float, slope: float, *, count: int, seed: int, number: int
 ) -> list[bytes]:
     """`count` strips, byte-aligned, without markers; `seed` and `number` give the randomness.
@@ -263,7 +260,7 @@ def palette(number: int) -> tuple[tuple[float, float, float], float, float]:
 @cache
 def pool(seed: int) -> Pool:
     """All strips, made once a process: about a second and 4 MB."""
-    encoded = [encoded(*palette(number), count=STRIPS, seed=seed, number=number) for number in range(PALETTES)]
+    encoded = [encode_strips(*palette(number), count=STRIPS, seed=seed, number=number) for number in range(PALETTES)]
     pieces = tuple(piece for of_palette in encoded for piece in of_palette)
     lengths = np.array([len(piece) + len(END) for piece in pieces])
     return Pool(pieces, lengths, lengths.reshape(PALETTES, STRIPS).mean(axis=1))

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.atomic_files import write_whole
-from dlio_bench.benchmarks.model import ALL, HIGHER, Counts, Cutting, Fields, Model, Part, Sample, Tensor
+from dlio_bench.benchmarks.model import ALL, HIGHER, Counts, Cutting, Fields, Model, Part, Sample, Tensor, cross_entropy
 from dlio_bench.benchmarks.schedules import constant
 from dlio_bench.benchmarks.wsi.decode import side_of_patch
 from dlio_bench.benchmarks.wsi.layout import COLOURS, PLACES, TILES
@@ -127,14 +127,6 @@ def network(shape: tuple[int, ...], width: float = 1, dropout: bool = True, seed
     return made.model(made.dense(x, CLASSES), "vgg16")
 
 
-def loss(outputs: Tensor, given: Fields) -> Tensor:
-    """Mean cross-entropy of the labels."""
-    from dlio_bench.benchmarks.tensors import tensorflow
-
-    tf = tensorflow()
-    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(given.labels, outputs))
-
-
 def optimizer() -> Any:
     """Adam."""
     from dlio_bench.benchmarks.networks import keras
@@ -167,7 +159,7 @@ VGG16 = Model(
     epochs=200,
     sample=sample,
     network=network,
-    loss=loss,
+    loss=cross_entropy,
     optimizer=optimizer,
     rate=constant(RATE),
     count=count,

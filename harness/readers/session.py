@@ -1,5 +1,6 @@
 """What all readers have in common: they take a plan and deliver its batches one after the other."""
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from mmap import PAGESIZE
@@ -210,3 +211,15 @@ def touched_buffer(size: int) -> npt.NDArray[np.uint8]:
     buffer = raw[start : start + size]
     buffer[::4096] = 0
     return buffer
+
+
+class Scratch(threading.local):
+    """Memory of each thread, which it uses again as long as it is large enough."""
+
+    memory = bytearray()
+
+    def of(self, length: int) -> memoryview:
+        """This thread's memory, of `length` bytes; what was in it before is lost."""
+        if len(self.memory) < length:
+            self.memory = bytearray(length)
+        return memoryview(self.memory)[:length]

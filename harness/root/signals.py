@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from queue import SimpleQueue
 from types import FrameType
 from typing import TypeVar
 
@@ -140,6 +139,8 @@ def interruptible(source: Callable[[], Iterator[T]]) -> Iterator[T]:
     down. So the main thread only waits for items here, and an interrupt does that wait no harm. Whoever stops early
     makes `source` end too: it is closed at its next item. Raises what `source` raises.
     """
+    from queue import SimpleQueue  # late: --help needs it not
+
     items: SimpleQueue[tuple[T] | BaseException | None] = SimpleQueue()
     stopped = threading.Event()
 

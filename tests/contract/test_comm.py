@@ -177,7 +177,7 @@ def test_the_code_is_read_once_for_ranks_that_share_it_and_each_other_is_named(
     entry.require_same_code(comm, "right")
     assert sum(comm.allgather(len(read))) == 1
     if comm.rank == WORLD - 1:  # another installation
-        monkeypatch.setattr(entry, "place", lambda: "elsewhere")
+        monkeypatch.setattr(entry, "code_place", lambda: "elsewhere")
         monkeypatch.setattr(entry, "code_digest", lambda: "wrong")
     with pytest.raises(EnvironmentFailure, match=rf"Rank {WORLD - 1} on \S+ has another code"):
         entry.require_same_code(comm, "right")

@@ -102,7 +102,7 @@ def test_raw_reads_have_one_slot_a_thread(threads: int, tmp_path: Path, monkeypa
     form = view_of(dataset)
     plan = planned(form, [(0, every_sample_once(dataset.samples, 1, 0, 2))])
     slots, read = [], []
-    monkeypatch.setattr(yardsticks, "touched", lambda size: slots.append(size) or bytearray(size))
+    monkeypatch.setattr(yardsticks, "touched_buffer", lambda size: slots.append(size) or bytearray(size))
     real = os.preadv
     monkeypatch.setattr(os, "preadv", lambda *call: read.append(real(*call)) or read[-1])
     with yardsticks.raw(form, plan, threads) as work:

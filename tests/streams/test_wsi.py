@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dlio_bench.benchmarks.wsi.model import FILE
+from dlio_bench.benchmarks.wsi.model import PREDICTIONS_FILE
 from tests.processes import dlio
 from tests.results import load
 
@@ -15,7 +15,7 @@ SLIDES, PATCHES = 14, 4  # of one tile each; patches of a tile
 
 def written(folder: Path) -> dict[str, npt.NDArray[np.float64]]:
     """Slide -> float64 [patches, 3] of x, y and probability."""
-    return {path.parent.name: np.loadtxt(path) for path in (folder / "pieces").glob(f"*/{FILE}")}
+    return {path.parent.name: np.loadtxt(path) for path in (folder / "pieces").glob(f"*/{PREDICTIONS_FILE}")}
 
 
 def test_a_patch_has_the_same_probability_inline_and_from_a_stream(tmp_path: Path) -> None:

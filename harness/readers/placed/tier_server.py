@@ -13,7 +13,7 @@ from dlio_bench.harness.readers.placed.backends import Backends
 from dlio_bench.harness.readers.placed.claims import WAIT_SECONDS, State
 from dlio_bench.harness.readers.placed.layout import NOWHERE
 from dlio_bench.harness.readers.placed.rules import Answer, answer
-from dlio_bench.harness.readers.session import Tally
+from dlio_bench.harness.readers.session import Scratch, Tally
 
 
 class TierServer:
@@ -27,7 +27,7 @@ class TierServer:
         self.epoch = 0
         self.served = Tally()  # the cost of answering other ranks
         self._lock = threading.Lock()
-        self._scratch = threading.local()
+        self._scratch = Scratch()
 
     def fill(self, numbers: Sequence[int], tally: Tally, *, copies: bool = False) -> None:
         """Fetch those of `numbers`, neighbours in a tier, that no thread has fetched yet.
@@ -78,7 +78,7 @@ class TierServer:
         backends = self._backends
         ids = backends.layout.ids[run[0] : run[-1] + 1]
         starts = [0, *np.cumsum(backends.layout.size[run[0] : run[-1] + 1]).tolist()]
-        memory = self._memory(starts[-1])
+        memory = self._scratch.of(starts[-1])
         cost = tally.of(self.epoch)
         samples, rows = ids.tolist(), list(range(len(run)))
         if copies and backends.peers is not None:
@@ -93,9 +93,3 @@ class TierServer:
         backends.from_files(samples, starts, memory, sorted(rows), cost)
         cost.bytes_kept += cost.bytes_requested - before
         backends.store(run[0], memory)
-
-    def _memory(self, length: int) -> memoryview:
-        memory: bytearray = getattr(self._scratch, "memory", bytearray())
-        if len(memory) < length:
-            memory = self._scratch.memory = bytearray(length)
-        return memoryview(memory)[:length]

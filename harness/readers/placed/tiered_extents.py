@@ -18,7 +18,7 @@ from dlio_bench.batches import Ids
 from dlio_bench.counters import Cost
 from dlio_bench.harness.readers.placed.rules import groups
 from dlio_bench.harness.readers.placed.source_picker import SourcePicker
-from dlio_bench.harness.readers.session import SampleView
+from dlio_bench.harness.readers.session import SampleView, Scratch
 from dlio_bench.harness.readers.threads import queued_seconds
 from dlio_bench.harness.storage import chunks, extents
 from dlio_bench.harness.storage.extents import ExtentReader
@@ -62,7 +62,7 @@ class TieredExtents:
         self._left: dict[int, list[int]] = defaultdict(list)  # batch -> samples to be read on demand, rows of the plan
         self._trusted = 0  # chunks to be read straight before it is asked again whether they should
         self._lock = threading.Lock()
-        self._scratch = threading.local()
+        self._scratch = Scratch()
 
     def prepare(self, plan: Sequence[Ids]) -> Work:
         """See ExtentReader.prepare."""
@@ -149,7 +149,7 @@ class TieredExtents:
         first, last = rows[0], rows[-1] + 1
         ids = work.ids[first:last].tolist()
         kept = (work.kept[first : last + 1] - work.kept[first]).tolist()
-        memory = out if self._sample_view.decode is None else self._memory(kept[-1])
+        memory = out if self._sample_view.decode is None else self._scratch.of(kept[-1])
         left = self._picker.get(ids, kept, memory, cost, ahead=ahead)
         if self._sample_view.decode is not None:
             starts = (work.starts[first : last + 1] - work.starts[first]).tolist()
@@ -159,9 +159,3 @@ class TieredExtents:
                     raw, place = memory[kept[row] : kept[row + 1]], out[starts[row] : starts[row + 1]]
                     self._straight.decode(sample, raw, place, cost)
         return [first + row for row in left]
-
-    def _memory(self, length: int) -> memoryview:
-        memory: bytearray = getattr(self._scratch, "memory", bytearray())
-        if len(memory) < length:
-            memory = self._scratch.memory = bytearray(length)
-        return memoryview(memory)[:length]
