@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.reports.document.environment import Mount
+from dlio_bench.reports.document.marks import FEW_TRIALS
 from dlio_bench.reports.document.typed import Amount, Share, Some, convert, load_json, require_schema
 from dlio_bench.reports.view.formatting import format_share, plural
 from dlio_bench.units import format_bytes
@@ -16,7 +17,7 @@ from dlio_bench.wrapping import printable, wrapped
 
 SCHEMA = "dlio-bench/storage/1"
 FIX = "Name a file written by dlio-bench storage --out"
-NOT_ATTESTED, NOISY, FEW_TRIALS = "CACHE NOT ATTESTED", "NOISY", "FEW TRIALS"
+NOT_ATTESTED, NOISY = "CACHE NOT ATTESTED", "NOISY"
 MOST_SPREAD = 0.20  # (max - min) / median of the trials: beyond it a row is noisy
 FEWEST_TRIALS = 5  # MLPerf Storage asks for five runs
 # Samples of about one size have one ceiling. A storage file may measure samples of the workload's default variant, and

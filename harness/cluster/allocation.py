@@ -152,6 +152,13 @@ def require(given: Allocation | None, nodes: int) -> None:
         )
 
 
+def are_virtual(nodes: int) -> bool:
+    """Whether this machine plays so many nodes. UsageError if more are asked for than an allocation has."""
+    given = find(os.environ)
+    require(given, nodes)
+    return nodes > 1 and given is None
+
+
 def nodes(env: Mapping[str, str] | None = None) -> int | None:
     """Nodes of the allocation; None outside of one. env: this process's environment, if not given."""
     given = find(os.environ if env is None else env)

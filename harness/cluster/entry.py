@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,15 +17,16 @@ from dlio_bench.errors import BenchError, EnvironmentFailure, Stalled, out_of_me
 from dlio_bench.harness.cluster import interfaces
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import code_digest, code_place, host_name
-from dlio_bench.harness.cluster.job import await_path, leave
+from dlio_bench.harness.cluster.job import KEPT_FILE, SavedJob, await_path, leave
 from dlio_bench.harness.cluster.life import Pulse, launcher_rank, life, read_limit
 from dlio_bench.harness.cluster.mpi import connect
-from dlio_bench.harness.cluster.process import EVENT, FAILED, LAST_WORDS, MET, STALLED
+from dlio_bench.harness.cluster.process import DOING, EVENT, FAILED, LAST_WORDS, MET, STALLED
 from dlio_bench.harness.cluster.stacks import Stacks, on_signal
 from dlio_bench.harness.machine.mounts import failed_call
 from dlio_bench.processes import die_with_parent
 
 STDOUT = 1
+JobT = TypeVar("JobT", bound=SavedJob)
 
 
 def run_rank(folder: Path, start: Callable[[], tuple[int, Callable[[Comm], None]]]) -> int:
@@ -78,19 +79,42 @@ def run_rank(folder: Path, start: Callable[[], tuple[int, Callable[[Comm], None]
     return 0
 
 
-def run_measuring_rank(start: Callable[[Path], tuple[int, Callable[[Comm], Mapping[str, Any]]]]) -> int:
+class Caller:
+    """The command that launched this rank, which hears rank 0 alone. folder: of the job, where all of them meet."""
+
+    def __init__(self, folder: Path, rank: int = 0) -> None:
+        self.folder = folder
+        self._first = rank == 0
+
+    def tell(self, doing: str) -> None:
+        """Say what the ranks do, for the line of progress."""
+        if self._first:
+            say({"event": DOING, "what": doing})
+
+    def keep(self, part: Mapping[str, Any]) -> None:
+        """Save a part of what is measured, which the command finds where the job does not end well. OSError."""
+        if self._first:
+            with (self.folder / KEPT_FILE).open("a") as file:
+                file.write(f"{json.dumps(part)}\n")
+
+
+def run_measuring_rank(kind: type[JobT], measure: Callable[[JobT, Comm, Caller], Mapping[str, Any]]) -> int:
     """Run one rank of a measurement, as `python -P -m MODULE FOLDER`; returns its exit status.
 
-    `start` reads the job in FOLDER and returns the number of ranks and what each of them measures. Rank 0 writes its
-    result to FOLDER.
+    FOLDER has the job, of this kind. Rank 0 writes there what `measure` returns. All ranks run the command's code.
     """
     folder = Path(sys.argv[1])
 
-    def saving() -> tuple[int, Callable[[Comm], None]]:
-        ranks, measure = start(folder)
-        return ranks, lambda comm: leave(folder, comm, measure(comm))
+    def start() -> tuple[int, Callable[[Comm], None]]:
+        job = kind.load(folder)
 
-    return run_rank(folder, saving)
+        def body(comm: Comm) -> None:
+            require_same_code(comm, job.code_digest)
+            leave(folder, comm, measure(job, comm, Caller(folder, comm.rank)))
+
+        return job.ranks, body
+
+    return run_rank(folder, start)
 
 
 def _name(about: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from dlio_bench import __version__
 from dlio_bench.harness.cluster.mpi_library import SESSION_FOLDER, ask, loaded_library
 from dlio_bench.harness.machine.hardware import drives, network_links
 from dlio_bench.harness.machine.memory import cpu_quota, memory
@@ -129,6 +130,11 @@ def kept_variables(env: Mapping[str, str]) -> dict[str, str]:
 def timestamp() -> str:
     """Now, in UTC, as results give it: 2026-01-31T12:00:00+00:00."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def made() -> dict[str, Any]:
+    """When, by which version and by which command a result is made, as its document says it."""
+    return {"created": timestamp(), "version": __version__, "command": ["dlio-bench", *sys.argv[1:]]}
 
 
 def host_name() -> str:

@@ -8,21 +8,32 @@ from pathlib import Path
 from typing import Any, Self
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from dlio_bench.atomic_files import naming
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.environment import host_name
+from dlio_bench.harness.cluster.environment import code_digest, host_name
 from dlio_bench.reports.document.files import write_whole
 
 JOB_FILE, MEASURED_FILE = "job.json", "measured.json"
+KEPT_FILE = "kept.json"  # one line for each part that a job which did not end well had measured
 VISIBLE_SECONDS = 30.0  # in which a file that another host has written must show on a shared file system
 _FIRST_LOOK, _LONGEST_LOOK = 0.01, 0.5  # seconds between two looks
 
 
-class SavedJob(Struct, frozen=True):
-    """Base of the jobs, which are frozen structs of numbers, texts, paths, tuples, dicts, and structs of these."""
+class SavedJob(Struct, frozen=True, kw_only=True):
+    """Base of the jobs, which are frozen structs of numbers, texts, paths, tuples, dicts, and structs of these.
+
+    code_digest: of the command.
+    """
+
+    code_digest: str = field(default_factory=code_digest)
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks work on it."""
+        raise NotImplementedError
 
     def save(self, folder: Path) -> None:
         """Write the job into its work folder. EnvironmentFailure."""

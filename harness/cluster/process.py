@@ -30,6 +30,7 @@ from dlio_bench.processes import die_with_parent
 EVENT = "@dlio-bench "  # begins each line that a rank writes for the launching command
 STALLED = "stalled"  # the event of a rank that has waited too long for others
 MET = "met"  # the event of rank 0 when all ranks have met in MPI
+DOING = "doing"  # the event that says in words what the ranks of a measurement do
 FAILED = "failed"  # the event that carries a rank's report of its failure, which it also writes to a file
 GRACE_SECONDS = 5.0
 LAST_WORDS = 2.0  # seconds that ranks of a stalled job have to write their stacks before it ends

@@ -180,6 +180,9 @@ def ssh_agent(env: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(words)
 
 
+JOB = Path("JOB")  # stands for the folder of a job that is planned, and not yet made
+
+
 class Launch(Struct, frozen=True):
     """How a job's ranks are started.
 
@@ -193,27 +196,41 @@ class Launch(Struct, frozen=True):
     one_host: bool = False
 
 
-def plan(
-    module: str, work: Path, nodes: int, ranks_per_node: int, requested: str | None, *, virtual: bool = False
-) -> Launch:
-    """How ranks that run `module` of the commands on the job in `work` are started, by the `requested` launcher.
+class Ranks(Struct, frozen=True):
+    """The ranks of a job, each of which runs a module of the commands. virtual: one machine plays the nodes.
 
-    None: the launcher that fits. virtual: one machine plays the nodes. UsageError, EnvironmentFailure.
+    requested: their launcher. None: the one that fits.
     """
-    command = python_command(f"dlio_bench.harness.commands.{module}", str(work))
-    named = () if virtual else tuple(host.name for host in hosts_in_file(os.environ))
-    if named:
-        allocation.require(allocation.find(os.environ), nodes)
-    named = named[:nodes]
-    carried = carried_variables(os.environ) if named else ()
-    ranks = launchers.Job(nodes, ranks_per_node, command, virtual, named_hosts=named, carried=carried)
-    site = launch_site.detect_site(os.environ)
-    name = launchers.choose(os.environ, ranks, site, requested)
-    if name in ("local", "mpirun"):  # others start no rank on this host, perhaps
-        interfaces.require_named()
-    if name == "srun":
-        site = replace(site, plugins=launch_site.slurm_plugins(site.programs[name], os.environ))
-    env = launch_env(ranks, site, os.environ)
-    argv = launchers.LAUNCHERS[name](replace(ranks, env=env), site)
-    one_host = name == "mpirun" and ranks.hosts == 1 and not named and site.mpi_flavor == "openmpi"
-    return Launch(name, argv, env, named, one_host)
+
+    module: str
+    nodes: int
+    ranks_per_node: int
+    requested: str | None
+    virtual: bool = False
+
+    @property
+    def count(self) -> int:
+        """Ranks of all nodes."""
+        return self.nodes * self.ranks_per_node
+
+    def start(self, work: Path = JOB) -> Launch:
+        """How they are started on the job in a folder. UsageError, EnvironmentFailure: before anything is made."""
+        command = python_command(f"dlio_bench.harness.commands.{self.module}", str(work))
+        named = () if self.virtual else tuple(host.name for host in hosts_in_file(os.environ))
+        if named:
+            allocation.require(allocation.find(os.environ), self.nodes)
+        named = named[: self.nodes]
+        carried = carried_variables(os.environ) if named else ()
+        ranks = launchers.Job(
+            self.nodes, self.ranks_per_node, command, self.virtual, named_hosts=named, carried=carried
+        )
+        site = launch_site.detect_site(os.environ)
+        name = launchers.choose(os.environ, ranks, site, self.requested)
+        if name in ("local", "mpirun"):  # others start no rank on this host, perhaps
+            interfaces.require_named()
+        if name == "srun":
+            site = replace(site, plugins=launch_site.slurm_plugins(site.programs[name], os.environ))
+        env = launch_env(ranks, site, os.environ)
+        argv = launchers.LAUNCHERS[name](replace(ranks, env=env), site)
+        one_host = name == "mpirun" and ranks.hosts == 1 and not named and site.mpi_flavor == "openmpi"
+        return Launch(name, argv, env, named, one_host)

@@ -104,6 +104,13 @@ def _locked(folder: Path) -> Iterator[bool]:
         os.close(handle)
 
 
+def require_storage(folder: Path, named: str) -> None:
+    """UsageError if a folder on the storage to be measured is none. named: how the user named it, as '--pfs DIR'."""
+    if not folder.is_dir():
+        what = "is not a folder" if folder.exists() else "does not exist"
+        raise UsageError(f"{named} {what}. Name a folder on the storage to be measured.")
+
+
 def require_file(out: Path, example: str = "out", option: str = "--out") -> None:
     """UsageError if the file of an option is not one that can be written. A folder that is missing is made later."""
     if out.is_dir():

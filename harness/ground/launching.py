@@ -2,35 +2,75 @@
 
 import json
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.cluster.job import MEASURED_FILE, read_when_visible
-from dlio_bench.harness.cluster.process import OnEvent, launch
+from dlio_bench import signals
+from dlio_bench.errors import BenchError, EnvironmentFailure, JobEnded
+from dlio_bench.harness.cluster.job import KEPT_FILE, MEASURED_FILE, SavedJob, read_when_visible
+from dlio_bench.harness.cluster.process import launch
 from dlio_bench.harness.cluster.start import Launch, require_reachable
 
 
 def launched(
-    start: Launch,
+    start: Callable[[Path], Launch],
+    job: SavedJob,
     work: Path,
-    on_event: OnEvent,
+    show: Callable[[str], None],
     *,
     share: str,
     lost: str = "nothing was measured",
     folder_stays: bool = False,
 ) -> dict[str, Any]:
-    """Run the ranks of the job that is saved in `work`, and return the document that rank 0 left there.
+    """Run the ranks of a job, and return the document that rank 0 left: see `entry.run_measuring_rank`.
 
     Hosts that a host file names are asked first whether they can be reached.
-    `lost`, `folder_stays` and errors: see `cluster.process.launch`. share: see `brought_back`.
+
+    Args:
+        start: how they are started on the job in a folder: see `cluster.start.Ranks`.
+        work: the folder in which they meet. It is removed unless the job fails.
+        show: shows what the ranks do.
+        share: see `brought_back`.
+        lost, folder_stays: see `cluster.process.launch`, for errors too.
     """
-    require_reachable(start.hosts)
+    chosen = start(work)
+    require_reachable(chosen.hosts)
+    work.mkdir(exist_ok=True)
     (work / MEASURED_FILE).unlink(missing_ok=True)  # from an earlier job in this folder
-    env = {**os.environ, **start.env}
-    launch(start.argv, env, work, on_event, lost, folder_stays=folder_stays, one_host=start.one_host)
+    job.save(work)
+    env = {**os.environ, **chosen.env}
+    launch(
+        chosen.argv,
+        env,
+        work,
+        lambda event: show(event["what"]),
+        lost,
+        folder_stays=folder_stays,
+        one_host=chosen.one_host,
+    )
     document: dict[str, Any] = json.loads(brought_back(work / MEASURED_FILE, share))
+    shutil.rmtree(work, ignore_errors=True)
     return document
+
+
+def kept(work: Path) -> list[dict[str, Any]]:
+    """The parts that the ranks of a job had measured before it failed: see `entry.Caller.keep`."""
+    try:
+        lines = (work / KEPT_FILE).read_bytes().splitlines(keepends=True)
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in lines if line.endswith(b"\n")]
+
+
+def why_ended(error: BenchError | KeyboardInterrupt) -> tuple[type[BenchError], str]:
+    """The kind and the words of the error that ends a command whose ranks were stopped. A signal counts as met."""
+    if isinstance(error, KeyboardInterrupt):
+        signals.met()
+        return EnvironmentFailure, f"{signals.why()}: the ranks have ended."
+    # JobEnded is what ends ranks; the command tells more
+    return EnvironmentFailure if isinstance(error, JobEnded) else type(error), str(error)
 
 
 def brought_back(path: Path, share: str) -> bytes:

@@ -76,6 +76,10 @@ class Progress:
             self._stream.write("\r\x1b[K")
             self._stream.flush()
 
+    def under(self, heading: str) -> Callable[[str], None]:
+        """Shows lines behind a heading."""
+        return lambda line: self.show(f"{heading}  {line}")
+
     def show(self, line: str, *, has_eta: bool = False, task: str | None = None) -> None:
         """Show a line, on a terminal in place of the last one. The first line with an ETA is shown at once.
 

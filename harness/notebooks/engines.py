@@ -55,7 +55,7 @@ class Engines:
         return [sys.executable, "-P", "-m", "ipyparallel.controller", *words]
 
     def _start(self, number: int) -> None:
-        launch = start.plan(MODULE, self.folder, self._nodes, self._count if self._mpi else 1, self._asked)
+        launch = start.Ranks(MODULE, self._nodes, self._count if self._mpi else 1, self._asked).start(self.folder)
         self._started.append(Command(launch.argv, self.folder / f"engine-{number}.log", launch.env))
 
     @property

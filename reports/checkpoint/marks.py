@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from dlio_bench.reports.checkpoint import metrics as checkpoint_metrics
-from dlio_bench.reports.checkpoint.types import AWAITED, FEW_TRIALS, FRACTION, MOST_WAITED, NO_FSYNC, Document
+from dlio_bench.reports.checkpoint.types import AWAITED, FRACTION, MOST_WAITED, NO_FSYNC, Document
+from dlio_bench.reports.document.marks import FEW_TRIALS, VIRTUAL_NODES
 from dlio_bench.reports.document.trials import CheckpointLoad, Trial
 from dlio_bench.reports.numbers import intervals
 
@@ -14,7 +15,7 @@ def of_document(document: Document) -> list[str]:
     """Of a result of `dlio-bench checkpoint`."""
     waited = checkpoint_metrics.per_trial(document.trials, "checkpoint_waited_share")
     marks = {
-        "VIRTUAL NODES": len({*document.rank_hosts}) < document.nodes,
+        VIRTUAL_NODES: len({*document.rank_hosts}) < document.nodes,
         FRACTION: document.fraction < 1,
         NO_FSYNC: not document.fsync,
         FEW_TRIALS: len(document.trials) < intervals.MIN_TRIALS,

@@ -14,7 +14,7 @@ from dlio_bench.units import format_bytes
 SCHEMA = "dlio-bench/checkpoint/1"
 MOST_RESIDENT = 0.01  # of the files in the page cache, for reads that count as cold; as of runs
 MOST_WAITED = 0.10  # of the write time: beyond it the making of bytes is measured too
-FRACTION, NO_FSYNC, AWAITED, FEW_TRIALS = "FRACTION", "NO FSYNC", "BYTES AWAITED", "FEW TRIALS"
+FRACTION, NO_FSYNC, AWAITED = "FRACTION", "NO FSYNC", "BYTES AWAITED"
 
 
 class Model(Struct, frozen=True, kw_only=True):

@@ -9,9 +9,12 @@ ALTERED = "ALTERED"  # given on loading: a digest does not match
 INTERRUPTED = "INTERRUPTED"  # of results that an interrupted run finished: those of other node counts may be missing
 TENSORFLOW_TRACE = "TF TRACE"  # TensorFlow was traced meanwhile, which takes processor time
 EMULATED_PFS = "EMULATED PFS"
+VIRTUAL_NODES = "VIRTUAL NODES"
+SHARED_CORES = "SHARED CORES"  # fewer cores than ranks
+FEW_TRIALS = "FEW TRIALS"
 SERVED = "SERVED FROM CACHE"  # where cold was asked for: more than 1 % of what files were asked for
 MARKS = (
-    TINY, "SHORT", INTERRUPTED, "VIRTUAL NODES", EMULATED_PFS, "EMULATED COMPUTE", "ESTIMATED STEP TIME",
+    TINY, "SHORT", INTERRUPTED, VIRTUAL_NODES, EMULATED_PFS, "EMULATED COMPUTE", "ESTIMATED STEP TIME",
     "UNTRAINED NETWORK", TENSORFLOW_TRACE, "REDUCED BATCH", "CACHE NOT ATTESTED", SERVED, "CONTENT NOT VERIFIED",
     "FRACTION", "NO FSYNC", "BYTES AWAITED",
 )  # fmt: skip

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from dlio_bench.benchmarks.grayscott.published import PUBLISHED
 from dlio_bench.benchmarks.grayscott.solver import Solver, slab
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.commands.coupling.halo import halo
+from dlio_bench.harness.commands.coupling.sides import halo
 
 SIZE, STEPS, SEED = 18, 40, 11
 SETTINGS = replace(PUBLISHED, size=SIZE, noise=1e-3)

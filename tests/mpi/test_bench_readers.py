@@ -17,7 +17,7 @@ from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.errors import DataError, EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Solo
-from dlio_bench.harness.cluster.environment import code_digest
+from dlio_bench.harness.cluster.entry import Caller
 from dlio_bench.harness.commands.bench_readers import yardsticks
 from dlio_bench.harness.commands.bench_readers.command import facts, ratios
 from dlio_bench.harness.commands.bench_readers.job import H5PYS, PREFETCH, PREFETCH_CRC, TFDATAS, Job, raws
@@ -87,7 +87,7 @@ def test_the_limit_is_the_fastest_of_one_or_all_ranks_by_its_median() -> None:
     times = dict.fromkeys(("prefetch", "prefetch + crc", "shuffled", "naive", "plain loop", *others), own)
     times[slow] = [own[0] | {"bytes": rate} for rate in (50, 50, 900)]  # once by chance
     times[fast] = [own[0] | {"bytes": rate} for rate in (100, 100, 100)]
-    job = Job("imagenet", "", "", (), 2, 4, 1, 1, 3, 1)
+    job = Job("imagenet", "", (), 2, 4, 1, 1, 3, 1)
     measured = {"times": times, "missing": {}, "checked": dict.fromkeys(times, "nothing"), "resident_share": 1.0}
     row = facts(
         job, "tfrecord", measured, ratios(find_workload("imagenet"), CONTAINERS["tfrecord"], 2, tiny=False), tiny=False
@@ -132,8 +132,8 @@ def test_a_library_that_is_missing_is_told_in_its_row(tmp_path: Path, monkeypatc
     dataset = made(tmp_path / "data", "imagenet", 2)
     expected = ratios(find_workload("imagenet"), CONTAINERS["tfrecord"], 1, tiny=False)
     contenders = (PREFETCH, PREFETCH_CRC, *TFDATAS, *raws(1))
-    job = Job("imagenet", str(dataset.folder), code_digest(), contenders, 1, 2, 1 << 24, 4, 1, 7)
-    measured = measure(job, Solo(), lambda _: None)
+    job = Job("imagenet", str(dataset.folder), contenders, 1, 2, 1 << 24, 4, 1, 7)
+    measured = measure(job, Solo(), Caller(tmp_path))
     assert measured["missing"].keys() == set(TFDATAS)
     rows = {row["ours"]: row for row in facts(job, "tfrecord", measured, expected[:2], tiny=False)["ratios"]}
     assert rows["prefetch + crc"]["ratio"] is None

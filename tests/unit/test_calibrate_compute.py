@@ -16,9 +16,8 @@ from dlio_bench.datagen.layout import PHYSICAL
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.process import launch
-from dlio_bench.harness.commands.calibration.compute import samples
-from dlio_bench.harness.commands.calibration.compute.job import Job
-from dlio_bench.harness.commands.calibration.compute.process import LEAST, MOST, enough, rows_of
+from dlio_bench.harness.commands.calibration.compute import process
+from dlio_bench.harness.commands.calibration.compute.process import LEAST, MOST, Job, enough, rows_of
 from tests.processes import dlio
 
 
@@ -121,13 +120,13 @@ def test_a_batch_that_does_not_fit_is_named_with_those_that_do() -> None:
 @pytest.mark.parametrize("name", ["hepcnnb", "cdb", "cosmoflow", "imagenet"])
 def test_batches_are_made_of_few_samples_of_the_workloads_own(name: str, tmp_path: Path) -> None:
     workload = find(name)
-    dataset = samples.make(workload.variants[workload.default_variant](True, PHYSICAL), 3, tmp_path / "data")
+    dataset = process.make(workload.variants[workload.default_variant](True, PHYSICAL), 3, tmp_path / "data")
     assert len(dataset.training_files) == 1
-    own = samples.decoded(workload, dataset)
+    own = process.decoded(workload, dataset)
     assert 1 <= len(own) <= 3
     assert workload.decode is not None
     assert own.shape[1] == workload.decode(dataset).sample_bytes
-    batch = samples.batch_of(own, 5)
+    batch = process.batch_of(own, 5)
     for place in range(5):
         assert np.array_equal(batch.sample(place), own[place % len(own)])
 

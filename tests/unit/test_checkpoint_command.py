@@ -14,8 +14,9 @@ import pytest
 from dlio_bench.errors import DataError
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.comm import Solo
+from dlio_bench.harness.cluster.entry import Caller
 from dlio_bench.harness.commands.checkpoints import command
-from dlio_bench.harness.commands.checkpoints.job import KEPT, Job
+from dlio_bench.harness.commands.checkpoints.job import Job
 from dlio_bench.harness.commands.checkpoints.rank import Rank, measure
 from dlio_bench.reports.checkpoint import document as checkpoint
 from dlio_bench.reports.checkpoint import html as checkpoint_html
@@ -306,13 +307,14 @@ def test_an_interruption_keeps_the_trials_that_had_ended(
 ) -> None:
     real = Rank.trial
 
-    def trial(self: Rank, number: int, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    def trial(self: Rank, number: int, caller: Caller) -> dict[str, Any]:
         if number == ended:
             os.kill(os.getpid(), signal.SIGTERM)
-        return real(self, number, tell)
+        return real(self, number, caller)
 
-    def launched(_: object, work: Path, heard: Callable[[dict[str, Any]], None], **__: object) -> dict[str, Any]:
-        return measure(Job.load(work), Solo(), heard, work / KEPT)
+    def launched(_: object, job: Job, work: Path, *__: object, **___: object) -> dict[str, Any]:
+        work.mkdir()
+        return measure(job, Solo(), Caller(work))
 
     monkeypatch.setattr(Rank, "trial", trial)
     monkeypatch.setattr(command, "launched", launched)  # a rank in this process, for the moment

@@ -17,20 +17,20 @@ from msgspec.structs import replace
 
 from dlio_bench.errors import DataError
 from dlio_bench.harness.cluster.comm import Solo
-from dlio_bench.harness.cluster.environment import code_digest
+from dlio_bench.harness.cluster.entry import Caller
+from dlio_bench.harness.cluster.job import KEPT_FILE
 from dlio_bench.harness.commands.checkpoints import sets, transfer
-from dlio_bench.harness.commands.checkpoints.content import CHUNK, Content, chunks, empty, key
 from dlio_bench.harness.commands.checkpoints.job import Job
 from dlio_bench.harness.commands.checkpoints.options import LAYOUTS
 from dlio_bench.harness.commands.checkpoints.parts import Part, sizes
 from dlio_bench.harness.commands.checkpoints.rank import measure, since_start
 from dlio_bench.harness.commands.checkpoints.sets import Syncs
-from dlio_bench.harness.commands.checkpoints.transfer import Hands, placed
+from dlio_bench.harness.commands.checkpoints.transfer import CHUNK, Content, Hands, chunks, empty, key, placed
 
 PARTS = [Part("a", 0, 1000, 0), Part("b", 0, CHUNK + 13, 0), Part("b", CHUNK + 13, 77, 0)]
 JOB = Job(
     model="hepcnn", nodes=1, ranks_per_node=1, virtual=False, shards=3, layout="sharded", fraction=0.01, checkpoints=2,
-    trials=1, fsync=True, seed=7, place="", code_digest=code_digest(),
+    trials=1, fsync=True, seed=7, place="",
 )  # fmt: skip
 
 
@@ -144,10 +144,10 @@ def test_fsync_is_called_as_often_as_is_told(layout: str, tmp_path: Path, monkey
     for wanted in (True, False):
         calls.clear()
         job = replace(JOB, layout=layout, place=str(tmp_path), fsync=wanted)
-        [trial] = measure(job, Solo(), lambda _: None)["trials"]
+        [trial] = measure(job, Solo(), Caller(tmp_path))["trials"]
         assert [write["fsyncs"] for write in trial["writes"]] == [wanted * (files + sets.OF_COMMIT)] * 2
         assert len(calls) == sum(write["fsyncs"] for write in trial["writes"])
-        assert not list(tmp_path.iterdir())
+        assert [path.name for path in tmp_path.iterdir()] == [KEPT_FILE]
 
 
 def test_a_rank_is_timed_from_the_barrier_to_its_own_end_by_the_clock_of_its_host() -> None:
@@ -166,7 +166,7 @@ def test_what_ranks_take_to_tell_each_other_that_they_are_done_is_in_no_time(
             meetings.append(0)  # every meeting takes an hour
             return super().allgather(value)
 
-    [trial] = measure(replace(JOB, place=str(tmp_path)), Slow(), lambda _: None)["trials"]
+    [trial] = measure(replace(JOB, place=str(tmp_path)), Slow(), Caller(tmp_path))["trials"]
     for write in trial["writes"]:
         assert write["seconds"] < hour
         assert write["seconds"] == max(write["rank_seconds"]) + write["commit_seconds"]

@@ -15,7 +15,7 @@ from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.allocation import Allocation
 from dlio_bench.harness.commands.storage_bench.attestation import attestation, furthest_share
-from dlio_bench.harness.commands.storage_bench.command import Scale, scales_of
+from dlio_bench.harness.commands.storage_bench.command import scales_of
 from dlio_bench.harness.commands.storage_bench.folder import NAME, claimed
 from dlio_bench.harness.storage.cache import Residency
 from dlio_bench.reports import storage
@@ -211,16 +211,20 @@ def test_what_cannot_be_is_answered_in_one_paragraph(
     assert [path.name for path in files_in(tmp_path)] == ["file", "folder"]
 
 
+def scales(ranks: tuple[int, ...] | None, nodes: int | None, given: Allocation | None) -> list[tuple[int, int]]:
+    return [(scale.nodes, scale.count) for scale in scales_of(ranks, nodes, given, None)]
+
+
 def test_ranks_are_spread_evenly_over_as_many_nodes_as_divide_them() -> None:
     four = Allocation("slurm", 4, job="12")
-    assert scales_of((1, 2, 6, 8), None, four) == [Scale(1, 1), Scale(2, 2), Scale(3, 6), Scale(4, 8)]
-    assert scales_of((8,), 2, four) == [Scale(2, 8)]
-    assert scales_of(None, None, None) == [Scale(1, 1), Scale(1, 2)]
-    assert scales_of(None, None, Allocation("launched", 2, 3)) == [Scale(2, 6)]
+    assert scales((1, 2, 6, 8), None, four) == [(1, 1), (2, 2), (3, 6), (4, 8)]
+    assert scales((8,), 2, four) == [(2, 8)]
+    assert scales(None, None, None) == [(1, 1), (1, 2)]
+    assert scales(None, None, Allocation("launched", 2, 3)) == [(2, 6)]
     with pytest.raises(UsageError, match="--ranks 6 on --nodes 4"):
-        scales_of((4, 6), 4, four)
+        scales((4, 6), 4, four)
     with pytest.raises(UsageError, match="--nodes 5 is more than the 4 nodes of the Slurm allocation 12"):
-        scales_of((5,), 5, four)
+        scales((5,), 5, four)
 
 
 def test_the_cache_of_the_worst_host_counts() -> None:

@@ -14,8 +14,7 @@ from dlio_bench.datagen.formats.container import DALI, H5PY, TF_DATA, Container
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.datagen.manifest import spec_digest
-from dlio_bench.harness.cluster.environment import code_digest
-from dlio_bench.harness.cluster.start import plan
+from dlio_bench.harness.cluster.start import Ranks
 from dlio_bench.harness.commands.bench_readers import job as names
 from dlio_bench.harness.commands.bench_readers.job import Job
 from dlio_bench.harness.commands.bench_readers.options import Options
@@ -122,7 +121,6 @@ def _compare(name: str, options: Options, progress: Progress) -> dict[str, Any]:
     job = Job(
         workload=name,
         dataset=str(folder),
-        code_digest=code_digest(),
         contenders=tuple(dict.fromkeys(name for ratio in expected for name in (ratio.ours, *ratio.yardsticks))),
         ranks=options.ranks,
         threads=options.threads or MOST_THREADS,
@@ -132,21 +130,11 @@ def _compare(name: str, options: Options, progress: Progress) -> dict[str, Any]:
         seed=ORDER_SEED,
         io=options.io,
     )
-
-    def heard(event: dict[str, Any]) -> None:
-        doing = f"trial {event['trial'] + 1}/{options.trials}" if event["event"] == "trial" else "verifying content"
-        progress.show(f"{name}  {event['contender']}  {doing}")
-
-    measured = _run(job, heard)
-    return facts(job, layout.variant, measured, expected, tiny=options.tiny)
-
-
-def _run(job: Job, heard: Any) -> dict[str, Any]:
     several = job.ranks > 1
+    ranks = Ranks("bench_readers.rank", job.ranks, 1, "mpirun" if several else None, virtual=several)
     with temp_folder("dlio-bench-readers-") as work:
-        job.save(work)
-        start = plan("bench_readers.rank", work, job.ranks, 1, "mpirun" if several else None, virtual=several)
-        return launched(start, work, heard, share="set TMPDIR to one")
+        measured = launched(ranks.start, job, work, progress.under(name), share="set TMPDIR to one")
+    return facts(job, layout.variant, measured, expected, tiny=options.tiny)
 
 
 def facts(job: Job, variant: str, measured: dict[str, Any], expected: list[Ratio], *, tiny: bool) -> dict[str, Any]:

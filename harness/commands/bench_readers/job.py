@@ -60,7 +60,6 @@ class Job(SavedJob, frozen=True):
 
     workload: str
     dataset: str
-    code_digest: str
     contenders: tuple[str, ...]
     ranks: int
     threads: int  # that read ahead, at most

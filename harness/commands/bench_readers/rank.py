@@ -17,25 +17,10 @@ from dlio_bench.benchmarks import registry
 from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.errors import DataError
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.entry import require_same_code, run_measuring_rank, say
+from dlio_bench.harness.cluster.entry import Caller, run_measuring_rank
+from dlio_bench.harness.commands.bench_readers import job as names
 from dlio_bench.harness.commands.bench_readers import yardsticks
-from dlio_bench.harness.commands.bench_readers.job import (
-    DALIS,
-    EVERY_BYTE,
-    H5PYS,
-    NAIVE,
-    NOTHING,
-    NUMBER,
-    PLAIN,
-    PREFETCH,
-    PREFETCH_CRC,
-    SHUFFLED,
-    TFDATAS,
-    TORCHES,
-    WEBDATASETS,
-    Job,
-    raws,
-)
+from dlio_bench.harness.commands.bench_readers.job import Job
 from dlio_bench.harness.commands.bench_readers.yardsticks import NotMeasured, Work
 from dlio_bench.harness.commands.run.measured import loop
 from dlio_bench.harness.commands.run.measured.consumer import damaged, require_same_set
@@ -54,7 +39,7 @@ from dlio_bench.harness.training.compute import fine_timers
 from dlio_bench.harness.training.trainer import Emulated
 
 SHARDS = "buffered-shuffle"  # each rank has shards of its own
-OURS = {PREFETCH: "prefetch", PREFETCH_CRC: "prefetch", SHUFFLED: "shuffled", NAIVE: "naive"}
+OURS = {names.PREFETCH: "prefetch", names.PREFETCH_CRC: "prefetch", names.SHUFFLED: "shuffled", names.NAIVE: "naive"}
 
 
 class Timed(Struct, frozen=True):
@@ -77,20 +62,19 @@ class Contender(Struct, frozen=True):
     checked: str
 
 
-def measure(job: Job, comm: Comm, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
     """Run all contenders `trials` times on this rank: {times, missing, checked, resident_share} on rank 0.
 
     Elsewhere {}. Then those that deliver batches do so once more, and every byte is compared. DataError.
     """
     fine_timers()
     sys.setswitchinterval(SWITCH_SECONDS)
-    require_same_code(comm, job.code_digest)
     dataset = open_dataset(Path(job.dataset))
     form = SampleView(dataset, registry.find(job.workload).view)
     plans = {order: _plan(form, job, job.ranks, comm.rank, order) for order in ("sequential", "global-shuffle")}
     files = range(len(dataset.training_files))
     paths = [dataset.path(file) for file in files]
-    if web_loader.installed() and WEBDATASETS.keys() & set(job.contenders):
+    if web_loader.installed() and names.WEBDATASETS.keys() & set(job.contenders):
         plans[SHARDS] = _plan(form, job, job.ranks, comm.rank, SHARDS)
         paths += web_shards.paths(dataset, form.fields, files)
     share = paths[comm.rank :: comm.size]
@@ -106,8 +90,7 @@ def measure(job: Job, comm: Comm, tell: Callable[[dict[str, Any]], None]) -> dic
                 missing[name] = str(reason)
         for trial in range(-1, job.trials):  # the first is a warm-up: imports, first touches, tuning
             for name, contender in contenders.items():
-                if comm.rank == 0:
-                    tell({"event": "trial", "contender": name, "trial": trial})
+                caller.tell(f"{name}  trial {trial + 1}/{job.trials}")
                 comm.barrier()
                 if job.io != DIRECT and cache.residency(share).share < 1:
                     cache.fill(share)
@@ -118,8 +101,7 @@ def measure(job: Job, comm: Comm, tell: Callable[[dict[str, Any]], None]) -> dic
                     times.setdefault(name, []).append(timed)
         for name, contender in contenders.items():
             if contender.content is not None:
-                if comm.rank == 0:
-                    tell({"event": "verify", "contender": name})
+                caller.tell(f"{name}  verifying content")
                 verify(name, contender.content, form)
     gathered = comm.gather(times)
     shares = comm.allgather(residency)
@@ -164,15 +146,15 @@ def _prepare(
     # one epoch reads nothing twice, so that `prefetch` has tiers to make and nothing to keep in them
     tiers = Tiers(ram=job.staging_bytes)
     alignment = alignment_of(form.dataset) if job.io == DIRECT else None
-    check = name == PREFETCH_CRC
+    check = name == names.PREFETCH_CRC
     resources = Resources(job.threads, job.staging_bytes, check_crc=check, tiers=tiers, alignment=alignment)
-    if name in TORCHES and not torch_loader.installed():
+    if name in names.TORCHES and not torch_loader.installed():
         raise NotMeasured("PyTorch is not installed (pip install 'dlio-bench[torch]')")
-    if name in WEBDATASETS and not web_loader.installed():
+    if name in names.WEBDATASETS and not web_loader.installed():
         raise NotMeasured("WebDataset is not installed (pip install 'dlio-bench[webdataset]')")
-    if row := OURS.get(name) or (name in TORCHES and "torch") or (name in WEBDATASETS and "webdataset"):
+    if row := OURS.get(name) or (name in names.TORCHES and "torch") or (name in names.WEBDATASETS and "webdataset"):
         policy = find(row)
-        resources = replace(resources, threads=(TORCHES | WEBDATASETS).get(name, job.threads))
+        resources = replace(resources, threads=(names.TORCHES | names.WEBDATASETS).get(name, job.threads))
         plan = plans[policy.order]
         reader = opened(policy, form, [(0, [batch.ids for batch in plan])], resources, RankContext(comm))
         return _trained(
@@ -184,17 +166,17 @@ def _prepare(
             ordered=policy.order_known,
         )
     enter = stack.enter_context
-    if name == PLAIN:
+    if name == names.PLAIN:
         return _trained(lambda: nullcontext(yardsticks.plain(form, sequential)), sequential, job, comm)
-    if raw := raws(job.ranks).get(name):
+    if raw := names.raws(job.ranks).get(name):
         plan = _plan(form, job, raw.ranks, comm.rank, "global-shuffle") if comm.rank < raw.ranks else []
         return _theirs(enter(yardsticks.raw(form, plan, raw.threads, alignment)), plan, comm)
-    if how := H5PYS.get(name):
+    if how := names.H5PYS.get(name):
         return _theirs(enter(yardsticks.h5py(form, shuffled, how)), shuffled, comm)
-    if how_dali := DALIS.get(name):
+    if how_dali := names.DALIS.get(name):
         drain = enter(yardsticks.dali(form, shuffled, *how_dali))
-        return replace(_theirs(drain, shuffled, comm), checked=NUMBER)
-    assert name in TFDATAS
+        return replace(_theirs(drain, shuffled, comm), checked=names.NUMBER)
+    assert name in names.TFDATAS
     files = yardsticks.share_of_files(form, comm.rank, comm.size)
     timed = _theirs(enter(yardsticks.tfdata(form, files, name, job.batch)), [], comm)
     whole = [file for number in files for file in [form.dataset.training_files[number]]]
@@ -203,7 +185,7 @@ def _prepare(
         epoch = timed.run()
         return Timed(epoch.seconds, epoch.cpu, sum(file.bytes for file in whole), sum(file.samples for file in whole))
 
-    return Contender(run, None, NUMBER)
+    return Contender(run, None, names.NUMBER)
 
 
 def _trained(
@@ -240,7 +222,7 @@ def _trained(
             require_same_set(log.ids, np.array(steps))
         return Timed(elapsed.enclosing, cpu, size, samples)
 
-    return Contender(run, session, EVERY_BYTE)
+    return Contender(run, session, names.EVERY_BYTE)
 
 
 def _cpu_seconds(children: Sequence[int]) -> float:
@@ -262,13 +244,8 @@ def _theirs(work: Work, plan: list[Planned], comm: Comm) -> Contender:
         comm.barrier()
         return Timed(time.perf_counter() - started, time.process_time() - cpu, size, samples)
 
-    return Contender(run, None, NOTHING)
-
-
-def _start(folder: Path) -> tuple[int, Callable[[Comm], dict[str, Any]]]:
-    job = Job.load(folder)
-    return job.ranks, lambda comm: measure(job, comm, say)
+    return Contender(run, None, names.NOTHING)
 
 
 if __name__ == "__main__":
-    raise SystemExit(run_measuring_rank(_start))
+    raise SystemExit(run_measuring_rank(Job, measure))

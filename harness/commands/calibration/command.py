@@ -2,8 +2,6 @@
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +13,21 @@ from dlio_bench.atomic_files import write_whole
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster import allocation
-from dlio_bench.harness.cluster.environment import code_digest, host_name, timestamp
-from dlio_bench.harness.cluster.start import Launch, plan
+from dlio_bench.harness.cluster.environment import host_name, timestamp
+from dlio_bench.harness.cluster.start import Ranks
 from dlio_bench.harness.cluster.system import STAGING
 from dlio_bench.harness.commands.calibration import description
 from dlio_bench.harness.commands.calibration.decoding import require_decode
-from dlio_bench.harness.commands.calibration.job import Job
 from dlio_bench.harness.commands.calibration.options import SIZES, THREADS
+from dlio_bench.harness.commands.calibration.rank import Job
 from dlio_bench.harness.commands.storage_bench.folder import claimed, write_files
 from dlio_bench.harness.commands.storage_bench.sizing import Shape
 from dlio_bench.harness.ground.defaults import STAGING_BYTES
-from dlio_bench.harness.ground.folders import require_file, work_folder
+from dlio_bench.harness.ground.folders import require_file, require_storage, work_folder
 from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.memory import memory_bytes
-from dlio_bench.harness.storage.pfs import spec
-from dlio_bench.harness.storage.pfs.emulation import available, mounted
+from dlio_bench.harness.storage.pfs import emulation, spec
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 from dlio_bench.harness.storage.tier import default_disk, default_ram
 from dlio_bench.units import format_bytes
@@ -79,7 +76,8 @@ def calibrate(options: Options, out: Path, *, as_json: bool) -> int:
 def measured(options: Options, progress: Progress) -> dict[str, Any]:
     """The [measured] table of this machine. UsageError for what cannot be asked; EnvironmentFailure, OSError."""
     _require(options)
-    _launch(options, Path("JOB"))  # what cannot be launched is refused before anything is made
+    ranks = Ranks("calibration.rank", options.nodes, 1, options.launcher, allocation.are_virtual(options.nodes))
+    ranks.start()  # what cannot be launched is refused before anything is made
     seed = int.from_bytes(os.urandom(4), "little")  # new bytes each time: nothing below may know them already
     with claimed(options.pfs) as place:
         shape = _shape(options, place)
@@ -94,17 +92,17 @@ def measured(options: Options, progress: Progress) -> dict[str, Any]:
             local=None if options.local is None else str(options.local.absolute()),
             workload=options.workload,
             seed=seed,
-            code_digest=code_digest(),
             streams=options.streams,
         )
-        with _mounted(options, place, job) as mounted:
-            rates = _measure(options, mounted, place, progress)
-    return description.measured(rates, _by(options, rates, seed))
+        with emulation.places(options.emulate_pfs, place, options.nodes) as (mounts, board):
+            placed, show = replace(job, mounts=mounts, board=board), progress.under("calibrating")
+            rates = launched(ranks.start, placed, work_folder(place), show, share="name one with --pfs")
+    return description.measured(rates, _by(options, rates, seed, virtual=ranks.virtual))
 
 
 def declared(options: Options) -> str:
     """A [declared] part to begin with: this machine's name and sizes."""
-    nodes = options.nodes if _virtual(options) else 1  # of this machine
+    nodes = options.nodes if allocation.are_virtual(options.nodes) else 1  # of this machine
     sizes = {STAGING: STAGING_BYTES, description.MEMORY: default_ram(memory_bytes() // nodes, nodes)}
     if options.local is not None:
         sizes[description.DISK] = default_disk(options.local, nodes)
@@ -115,15 +113,14 @@ def declared(options: Options) -> str:
 def _require(options: Options) -> None:
     """UsageError for what is out of range or not there; EnvironmentFailure where nothing can be emulated."""
     for flag, folder in (("--pfs", options.pfs), ("--local", options.local)):
-        if folder is not None and not folder.is_dir():
-            what = "is not a folder" if folder.exists() else "does not exist"
-            raise UsageError(f"{flag} {folder} {what}. Name a folder on the storage to be measured.")
+        if folder is not None:
+            require_storage(folder, f"{flag} {folder}")
     if options.workload is not None:
         require_decode(options.workload)
     if options.emulate_pfs is not None:
         if allocation.nodes() is not None:
             raise UsageError("--emulate-pfs plays nodes on one machine, but here a scheduler has given real ones.")
-        if reason := available():
+        if reason := emulation.available():
             raise EnvironmentFailure(f"A parallel file system cannot be emulated here. {reason}")
 
 
@@ -149,44 +146,13 @@ def _shape(options: Options, place: Path) -> Shape:
     return Shape(largest, each // largest, files)
 
 
-def _virtual(options: Options) -> bool:
-    return options.nodes > 1 and allocation.nodes() is None
-
-
-def _launch(options: Options, work: Path) -> Launch:
-    return plan("calibration.rank", work, options.nodes, 1, options.launcher, virtual=_virtual(options))
-
-
-@contextmanager
-def _mounted(options: Options, place: Path, job: Job) -> Iterator[Job]:
-    """The job with a mount for each node, where a file system is to be emulated."""
-    if options.emulate_pfs is None:
-        yield job
-        return
-    with mounted(options.emulate_pfs, place, options.nodes) as emulation:
-        yield replace(job, mounts=tuple(map(str, emulation.mounts)), board=str(emulation.board))
-
-
-def _measure(options: Options, job: Job, place: Path, progress: Progress) -> dict[str, Any]:
-    """What `rank.measure` finds."""
-
-    def heard(event: dict[str, Any]) -> None:
-        progress.show(f"calibrating  {event['what']}")
-
-    work = work_folder(place)
-    start = _launch(options, work)
-    work.mkdir()
-    job.save(work)
-    return launched(start, work, heard, share="name one with --pfs")
-
-
-def _by(options: Options, rates: dict[str, Any], seed: int) -> dict[str, str]:
+def _by(options: Options, rates: dict[str, Any], seed: int, *, virtual: bool) -> dict[str, str]:
     """Who measured, when and on what."""
     by = {
         "created": timestamp(),
         "version": __version__,
         "hosts": ", ".join(rates["hosts"]),
-        "nodes": f"{options.nodes}{' virtual' if _virtual(options) else ''}",
+        "nodes": f"{options.nodes}{' virtual' if virtual else ''}",
         "pfs": str(options.pfs.absolute()),
         "data": f"test files of random bytes, seed {seed}",
     }

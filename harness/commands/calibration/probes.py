@@ -1,22 +1,39 @@
-"""Timed random reads of test files by so many threads on so many nodes: rates of a file system."""
+"""Rates of storage: timed random reads of test files by threads on nodes, and files of a node's own tiers.
 
+Tiers are files in its memory or on its disk, written and read, by number of threads.
+"""
+
+import os
 import statistics
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
 from msgspec import Struct
 
-from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.atomic_files import write_at
+from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.free_space import free_bytes
+from dlio_bench.harness.cluster.comm import Comm, Solo
 from dlio_bench.harness.commands.storage_bench import reading
 from dlio_bench.harness.commands.storage_bench.plan import Reads
+from dlio_bench.harness.machine.memory import available_bytes
+from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.plan.orders import permutation
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.storage.pfs.board import Board
+from dlio_bench.signals import interruptible
+from dlio_bench.units import format_bytes
 
 SECONDS = 0.5  # of a trial, as far as the test files have bytes for it
 TRIALS = 3
 LEAST_READS = 2  # of a thread in a trial
+MOST_BYTES, SHARE_OF_FREE = 256_000_000, 0.25
+_BLOCK = 8 << 20  # of a write: as copies to a tier are made
+_PREFIX = "dlio-bench-calibrate-"
 
 
 class Place(Struct, frozen=True):
@@ -83,3 +100,89 @@ def pieces(place: Place, size: int) -> Reads:
     number = np.arange(each * len(place.paths), dtype=np.int64)
     file, row = np.divmod(number, each)
     return np.stack([file, row * size, np.full_like(number, size)], axis=1)
+
+
+def tier_rates(
+    folder: Path | None, threads: Sequence[int], size: int, seed: int, *, cold: bool
+) -> dict[str, dict[int, float]]:
+    """{"read", "write": {threads: bytes a second}} of `folder` (None: memory), reads of `size` bytes.
+
+    cold: files are written to the device and read from it, not from memory.
+    EnvironmentFailure where there is no room, or the folder cannot be written.
+    """
+    free = available_bytes() if folder is None else free_bytes(folder)
+    share = MOST_BYTES if free is None else min(MOST_BYTES, int(SHARE_OF_FREE * free))
+    total = share // max(threads) // max(size, _BLOCK) * max(size, _BLOCK)  # of a thread's file
+    if total == 0:
+        raise EnvironmentFailure(
+            f"{_name(folder)} has {format_bytes(free or 0)} free, too little to measure it with {max(threads)} "
+            "threads. Free some there, or use fewer --threads."
+        )
+    rates: dict[str, dict[int, float]] = {"read": {}, "write": {}}
+    with _files(folder, max(threads)) as paths:
+        for count in (1, *threads):  # the first time makes the pages, which other files of the node have long had
+            rates["write"][count] = count * total / _written(paths[:count], total, folder, synced=cold)
+        for count in threads:
+            place = Place(tuple(map(str, paths)), total, 0, cold=cold)
+            rates["read"][count] = rate(Solo(), place, size, (count,), seed)
+    rates["write"] = {count: rates["write"][count] for count in threads}
+    return rates
+
+
+@contextmanager
+def _files(folder: Path | None, count: int) -> Iterator[list[Path]]:
+    with ExitStack() as stack:
+        try:
+            if folder is None:
+                paths = [_in_memory(stack) for _ in range(count)]
+            else:
+                place = stack.enter_context(temp_folder(_PREFIX, folder))
+                paths = [place / str(number) for number in range(count)]
+        except OSError as error:
+            raise EnvironmentFailure(
+                f"No test files can be made in {_name(folder)}: {error.strerror}. Give permission there, or name "
+                "another folder."
+            ) from error
+        yield paths
+
+
+def _in_memory(stack: ExitStack) -> Path:
+    """A file without a name, which goes with `stack`, as this process sees it."""
+    handle = os.memfd_create("dlio-bench-calibrate")
+    stack.callback(os.close, handle)
+    return Path(f"/proc/self/fd/{handle}")
+
+
+def _name(folder: Path | None) -> str:
+    return "memory" if folder is None else str(folder)
+
+
+def _written(paths: Sequence[Path], total: int, folder: Path | None, *, synced: bool) -> float:
+    """Seconds in which as many threads write these files, to the device if `synced`."""
+    block = memoryview(np.random.default_rng(0).integers(0, 256, _BLOCK, dtype=np.uint8))
+
+    def write(path: Path) -> None:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            for at in range(0, total, _BLOCK):
+                write_at(handle, block[: min(_BLOCK, total - at)], at)
+            if synced:
+                os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    for path in paths:
+        if folder is None:
+            os.truncate(path, 0)
+        else:
+            path.unlink(missing_ok=True)
+    started = time.perf_counter()
+    try:
+        with ThreadPoolExecutor(len(paths)) as pool:
+            list(interruptible(lambda: pool.map(write, paths)))
+    except OSError as error:
+        raise EnvironmentFailure(
+            f"Test files of {format_bytes(total)} each could not be written to {_name(folder)}: "
+            f"{error.strerror}. Free some there, or name another folder."
+        ) from error
+    return time.perf_counter() - started

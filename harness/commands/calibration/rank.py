@@ -4,7 +4,7 @@ import os
 import secrets
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +12,16 @@ import numpy as np
 
 from dlio_bench.harness.cluster import interfaces
 from dlio_bench.harness.cluster.comm import Comm, Solo, together
-from dlio_bench.harness.cluster.entry import require_same_code, run_measuring_rank, say
+from dlio_bench.harness.cluster.entry import Caller, run_measuring_rank
 from dlio_bench.harness.cluster.environment import host_name
+from dlio_bench.harness.cluster.job import SavedJob
 from dlio_bench.harness.cluster.links import Address
 from dlio_bench.harness.cluster.peers import Peers, Serving
-from dlio_bench.harness.commands.calibration import streaming, tiers
+from dlio_bench.harness.commands.calibration import streaming
 from dlio_bench.harness.commands.calibration.decoding import decode_rate
-from dlio_bench.harness.commands.calibration.job import Job
-from dlio_bench.harness.commands.calibration.probes import Place, rate
+from dlio_bench.harness.commands.calibration.probes import Place, rate, tier_rates
 from dlio_bench.harness.commands.storage_bench import metadata
 from dlio_bench.harness.training.compute import fine_timers
-
-Tell = Callable[[dict[str, Any]], None]
 
 BARRIERS = 50
 MESSAGE_BYTES, MESSAGES = 1 << 20, 128  # samples that a node gets from another to measure the network
@@ -31,43 +29,70 @@ SMALL = 2  # of the smallest sizes are read by all nodes at once: larger ones me
 TYPICAL_BYTES = 1 << 20  # of a read, where one size stands for all
 
 
-def measure(job: Job, comm: Comm, tell: Tell) -> dict[str, Any]:
+class Job(SavedJob, frozen=True):
+    """One rank a node. files: names in `folder`, each of `file_bytes`; sizes: bytes of a read, ascending.
+
+    mounts: node -> where it sees `folder`; board: counters of the emulated file system, empty where none is.
+    local: folder of the node-local tier, None where there is none. workload: whose decoding is measured, None for none.
+    streams: whether streams are measured where ADIOS2 is.
+    """
+
+    nodes: int
+    threads: tuple[int, ...]
+    sizes: tuple[int, ...]
+    folder: str
+    files: tuple[str, ...]
+    file_bytes: int
+    local: str | None
+    workload: str | None
+    seed: int
+    mounts: tuple[str, ...] = ()
+    board: str = ""
+    streams: bool = True
+
+    @property
+    def ranks(self) -> int:
+        """One of each node."""
+        return self.nodes
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Numbers of nodes that read at once: 1, 2, 4, ... and all."""
+        powers = (1 << power for power in range(self.nodes.bit_length()))
+        return tuple(sorted({*(count for count in powers if count <= self.nodes), self.nodes}))
+
+
+def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
     """All measurements, the same on every rank. Rates in bytes a second, times in seconds. BenchError, OSError.
 
     pfs: {nodes that read: rate of all}, stream: {bytes of a read: rate of one thread alone}, stream_all: the same of
     small reads while a thread on every node reads so (one node: nothing), streams: {bytes of a step: rate between two
     processes} (nothing without ADIOS2), open, barrier; network, preprocess: None where not measured; ram, disk: as of
-    tiers.measure (disk: None without a folder); hosts.
+    tier_rates (disk: None without a folder); hosts.
     """
-    require_same_code(comm, job.code_digest)
     fine_timers()
     place, most = _place(job, comm), max(job.threads)
     typical = min(job.sizes, key=lambda size: abs(size - TYPICAL_BYTES))
-
-    def step(what: str) -> None:
-        if comm.rank == 0:
-            tell({"event": "calibrate", "what": what})
-
-    step("memory and local storage")
+    caller.tell("memory and local storage")
     of_node = together(comm, lambda: _of_node(job, typical) if comm.rank == 0 else {})[0]
-    step("opens")
+    caller.tell("opens")
     opening = 1 / together(comm, lambda: metadata.opens(Solo(), place.paths) if comm.rank == 0 else 0.5)[0]
     stream, pfs = {}, {}
     for size in job.sizes:
-        step(f"one thread, reads of {size} bytes")
+        caller.tell(f"one thread, reads of {size} bytes")
         stream[size] = rate(comm, place, size, _readers(comm, 1, 1), job.seed, opening)
     crowd = {}
     for size in job.sizes[:SMALL] if job.nodes > 1 else ():
-        step(f"one thread on each of {job.nodes} nodes, reads of {size} bytes")
+        caller.tell(f"one thread on each of {job.nodes} nodes, reads of {size} bytes")
         crowd[size] = rate(comm, place, size, _readers(comm, job.nodes, 1), job.seed, opening) / job.nodes
     for nodes in job.counts:
-        step(f"{nodes} nodes x {most} threads")
+        caller.tell(f"{nodes} nodes x {most} threads")
         pfs[nodes] = rate(comm, place, typical, _readers(comm, nodes, most), job.seed)
     streams = {}
     if job.streams:
-        step("streams")
+        caller.tell("streams")
         streams = streaming.measure(comm, Path(job.folder), job.sizes)
-    step("network")
+    caller.tell("network")
     return {
         "pfs": pfs,
         "stream": stream,
@@ -84,18 +109,17 @@ def measure(job: Job, comm: Comm, tell: Tell) -> dict[str, Any]:
 def _of_node(job: Job, size: int) -> dict[str, Any]:
     """Rates of a node's own memory, disk and decoding."""
     return {
-        "ram": tiers.measure(None, job.threads, size, job.seed, cold=False),
-        "disk": None if job.local is None else tiers.measure(Path(job.local), job.threads, size, job.seed, cold=True),
+        "ram": tier_rates(None, job.threads, size, job.seed, cold=False),
+        "disk": None if job.local is None else tier_rates(Path(job.local), job.threads, size, job.seed, cold=True),
         "preprocess": None if job.workload is None else decode_rate(job.workload),
     }
 
 
 def _place(job: Job, comm: Comm) -> Place:
-    below = tuple(str(Path(job.folder) / name) for name in job.files)
-    if not job.mounts:
-        return Place(below, job.file_bytes, comm.rank)
-    seen = tuple(str(Path(job.mounts[comm.rank]) / name) for name in job.files)
-    return Place(seen, job.file_bytes, comm.rank, below, Path(job.board))
+    seen, below = (
+        tuple(str(Path(place) / name) for name in job.files) for place in (job.mounts[comm.rank], job.folder)
+    )
+    return Place(seen, job.file_bytes, comm.rank, below, Path(job.board) if job.board else None)
 
 
 def _readers(comm: Comm, nodes: int, threads: int) -> tuple[int, ...]:
@@ -155,10 +179,5 @@ def _fetched(addresses: Sequence[Address | None], token: bytes) -> float:
     return statistics.median(times[1:])  # the first one makes the connection
 
 
-def _start(folder: Path) -> tuple[int, Callable[[Comm], dict[str, Any]]]:
-    job = Job.load(folder)
-    return job.nodes, lambda comm: measure(job, comm, say)
-
-
 if __name__ == "__main__":
-    raise SystemExit(run_measuring_rank(_start))
+    raise SystemExit(run_measuring_rank(Job, measure))

@@ -18,10 +18,9 @@ from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster.comm import Comm, together
 from dlio_bench.harness.commands.checkpoints import sets
-from dlio_bench.harness.commands.checkpoints.content import Content
 from dlio_bench.harness.commands.checkpoints.options import SHARDED
 from dlio_bench.harness.commands.checkpoints.parts import Part, default_shards, parts, total
-from dlio_bench.harness.commands.checkpoints.transfer import Hands, placed
+from dlio_bench.harness.commands.checkpoints.transfer import Content, Hands, placed
 from dlio_bench.harness.machine.temp_folders import outlasted_folder
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.training.trainer import Left, Spent, Trainer

@@ -3,35 +3,26 @@
 import json
 import os
 import shlex
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
-from dlio_bench import __version__, signals
-from dlio_bench.benchmarks.published_models.models import (
-    MODELS,
-    SUBSET,
-    SUBSET_CHECKPOINTS,
-    SUBSET_RANKS,
-    SUBSET_SOURCE,
-    CheckpointModel,
-    find,
-)
-from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, JobEnded, UsageError
+from dlio_bench.benchmarks.published_models import models
+from dlio_bench.benchmarks.published_models.models import SUBSET, CheckpointModel
+from dlio_bench.errors import BenchError, DataError, UsageError
 from dlio_bench.free_space import block_bytes, free_bytes, free_files
 from dlio_bench.harness.cluster import allocation
-from dlio_bench.harness.cluster.environment import code_digest, timestamp
-from dlio_bench.harness.cluster.start import Launch, plan
-from dlio_bench.harness.commands.checkpoints import sets, space
-from dlio_bench.harness.commands.checkpoints.job import KEPT, Job
+from dlio_bench.harness.cluster.environment import made
+from dlio_bench.harness.cluster.start import Ranks
+from dlio_bench.harness.commands.checkpoints import sets
+from dlio_bench.harness.commands.checkpoints.job import Job, require_space, required_bytes, required_files
 from dlio_bench.harness.commands.checkpoints.options import MOST_SHARDS, Options
 from dlio_bench.harness.commands.checkpoints.parts import default_shards, parts, sizes, total
-from dlio_bench.harness.ground.folders import output_folder, remove_works, work_folder
-from dlio_bench.harness.ground.launching import launched
+from dlio_bench.harness.ground.folders import output_folder, require_storage, work_folder
+from dlio_bench.harness.ground.launching import kept, launched, why_ended
 from dlio_bench.harness.ground.progress import Progress
-from dlio_bench.harness.machine.mounts import existing
 from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.reports.checkpoint import document as report
 from dlio_bench.reports.checkpoint import html as checkpoint_html
@@ -47,35 +38,35 @@ from dlio_bench.wrapping import wrapped
 
 FOLDER = "dlio-bench-checkpoint-"
 CHECKPOINTS = 2  # of a trial, by default
-VIRTUAL_NODES = "VIRTUAL NODES"
 
 
 def checkpoint(options: Options) -> int:
     """The whole command: 0 when all was measured, 3 where the result is INVALID. Raises BenchError."""
     job = job_of(options)
-    model = MODELS[job.model]
-    start = _start(job, Path("JOB"), options.launcher)  # what cannot be launched is refused before anything is made
-    free = free_bytes(existing(options.folder))
+    model = models.MODELS[job.model]
+    ranks = Ranks("checkpoints.rank", job.nodes, job.ranks_per_node, options.launcher, job.virtual)
+    argv = ranks.start().argv  # what cannot be launched is refused before anything is made
     if options.dry_run:
-        planned = _foreseen(job, start, free, existing(options.folder))
+        planned = _foreseen(job, argv, options.folder)
         print(json.dumps(planned) if options.json else _told(options, model, job, planned))
         return judge.PASS
-    space.require(options.folder, job)
+    require_space(options.folder, job)
     progress = Progress()
     with output_folder(options.out, f"checkpoint-{options.model}") as folder:
         work = work_folder(folder)
         try:
             with temp_folder(FOLDER, options.folder) as place:
-                measured = _measure(replace(job, place=str(place.absolute())), options, work, progress)
+                placed, show = replace(job, place=str(place.absolute())), progress.under("checkpoint")
+                measured = launched(ranks.start, placed, work, show, share="choose one with --out", folder_stays=True)
         except (BenchError, KeyboardInterrupt) as error:
-            finished = None if isinstance(error, DataError) else _finished(work)
-            if finished is None:
+            # what there is beside the trials, and each that had ended
+            about, *trials = [{}] if isinstance(error, DataError) else kept(work) or [{}]
+            if not trials:
                 raise _stopped(error, "") from error
-            _save(_document(options, model, job, finished), folder)
-            done = f"{len(finished['trials'])} of {plural(job.trials, 'trial')}"
+            _save(_document(options, model, job, {**about, "trials": trials}), folder)
+            done = f"{len(trials)} of {plural(job.trials, 'trial')}"
             raise _stopped(error, f"{done} had ended: their result is kept in {folder}.") from error
         progress.done()
-        remove_works(folder)
         document = _save(_document(options, model, job, measured), folder)
     print(json.dumps(to_json(document)) if options.json else f"{checkpoint_text.render(document)}\n  results  {folder}")
     return judge.INVALID if document.class_ == "INVALID" else judge.PASS
@@ -89,32 +80,16 @@ def _save(measured: Document, folder: Path) -> Document:
     return document
 
 
-def _finished(work: Path) -> dict[str, Any] | None:
-    """What `rank.measure` kept of the trials that had ended; None: no trial had."""
-    try:
-        lines = (work / KEPT).read_bytes().splitlines(keepends=True)
-    except FileNotFoundError:
-        return None
-    about, *trials = [json.loads(line) for line in lines if line.endswith(b"\n")] or [{}]
-    return {**about, "trials": trials} if trials else None
-
-
-def _stopped(error: BenchError | KeyboardInterrupt, kept: str) -> BenchError:
-    """The error that ends the command. kept: a sentence on what is there; empty: nothing is."""
-    if isinstance(error, KeyboardInterrupt):
-        signals.met()
-        why = f"{signals.why()}: the ranks have ended."
-        return EnvironmentFailure(f"{why} {kept or 'No trial had ended, and nothing is kept.'}")
-    # JobEnded is for commands that can go on
-    kind = EnvironmentFailure if isinstance(error, JobEnded) else type(error)
-    return kind(f"{error} {kept}".strip())
+def _stopped(error: BenchError | KeyboardInterrupt, told: str) -> BenchError:
+    """The error that ends the command. told: a sentence on what is there; empty: nothing is."""
+    kind, why = why_ended(error)
+    nothing = "No trial had ended, and nothing is kept." if isinstance(error, KeyboardInterrupt) else ""
+    return kind(f"{why} {told or nothing}".strip())
 
 
 def _require(options: Options) -> None:
     """UsageError for what is out of range, not there or does not fit together."""
-    if not options.folder.is_dir():
-        what = "is not a folder" if options.folder.exists() else "does not exist"
-        raise UsageError(f"--folder {options.folder} {what}. Name a folder on the storage to be measured.")
+    require_storage(options.folder, f"--folder {options.folder}")
     if options.nodes * (options.ranks_per_node or 1) > MOST_SHARDS:
         raise UsageError(
             f"--nodes {options.nodes} and --ranks-per-node {options.ranks_per_node}: together at most {MOST_SHARDS} "
@@ -124,16 +99,17 @@ def _require(options: Options) -> None:
 
 def job_of(options: Options) -> Job:
     """What is asked for. UsageError for what is out of range, or a scale that model or allocation do not allow."""
-    model = find(options.model)
+    model = models.find(options.model)
     _require(options)
-    given = allocation.find(os.environ)
-    allocation.require(given, options.nodes)
+    virtual = allocation.are_virtual(options.nodes)
     subset = options.model == SUBSET
-    per_node = options.ranks_per_node or (max(1, SUBSET_RANKS // options.nodes) if subset else 1)
+    per_node = options.ranks_per_node or (max(1, models.SUBSET_RANKS // options.nodes) if subset else 1)
     ranks = options.nodes * per_node
-    if subset and (ranks != SUBSET_RANKS or options.shards not in (None, SUBSET_RANKS) or options.fraction < 1):
+    if subset and (
+        ranks != models.SUBSET_RANKS or options.shards not in (None, models.SUBSET_RANKS) or options.fraction < 1
+    ):
         raise UsageError(
-            f"{SUBSET} is {SUBSET_RANKS} ranks that write whole checkpoints ({SUBSET_SOURCE}), not "
+            f"{SUBSET} is {models.SUBSET_RANKS} ranks that write whole checkpoints ({models.SUBSET_SOURCE}), not "
             f"{plural(ranks, 'rank')}{f' and {options.fraction:.3%} of them' if options.fraction < 1 else ''}. Ask for "
             "llama3-8b, which takes any number of ranks, --shards and --fraction."
         )
@@ -141,37 +117,18 @@ def job_of(options: Options) -> Job:
         model=model.name,
         nodes=options.nodes,
         ranks_per_node=per_node,
-        virtual=options.nodes > 1 and given is None,
+        virtual=virtual,
         shards=options.shards or default_shards(model, ranks),
         layout=options.layout,
         fraction=options.fraction,
-        checkpoints=options.checkpoints or (SUBSET_CHECKPOINTS if subset else CHECKPOINTS),
+        checkpoints=options.checkpoints or (models.SUBSET_CHECKPOINTS if subset else CHECKPOINTS),
         trials=options.trials,
         fsync=options.fsync,
         seed=int.from_bytes(os.urandom(4), "little") if options.seed is None else options.seed,
         place="",
-        code_digest=code_digest(),
     )
     _ = job.parts  # refuses shards that cannot be
     return job
-
-
-def _start(job: Job, work: Path, launcher: str | None) -> Launch:
-    return plan("checkpoints.rank", work, job.nodes, job.ranks_per_node, launcher, virtual=job.virtual)
-
-
-def _measure(job: Job, options: Options, work: Path, progress: Progress) -> dict[str, Any]:
-    """What `rank.measure` returns."""
-
-    def heard(event: dict[str, Any]) -> None:
-        if "checkpoint" in event:
-            trial, each = f"trial {event['trial'] + 1}/{job.trials}", f"{event['checkpoint']}/{job.checkpoints}"
-            progress.show(f"checkpoint  {trial}  {event['event']} {each}")
-
-    work.mkdir()
-    job.save(work)
-    start = _start(job, work, options.launcher)
-    return launched(start, work, heard, share="choose one with --out", folder_stays=True)
 
 
 def fsyncs(job: Job) -> int:
@@ -189,15 +146,12 @@ def _document(options: Options, model: CheckpointModel, job: Job, measured: dict
             "name": model.name, "title": model.title, "parameters": model.parameters, "source": model.source,
             "note": model.note, "whole_bytes": total(parts(model, job.ranks, job.shards, job.layout)),
         },
-        "created": timestamp(),
-        "version": __version__,
-        "command": ["dlio-bench", *sys.argv[1:]],
+        **made(),
         "files": len(sizes(job.parts)),
         "bytes": total(job.parts),
         "fsyncs_expected": fsyncs(job),
         "folder": str(options.folder.absolute()),
-        # others follow from what is recorded
-        "marks": [*([VIRTUAL_NODES] if job.virtual else []), *([INTERRUPTED] if stopped else [])],
+        "marks": [INTERRUPTED] if stopped else [],  # others follow from what is recorded
         **{name: getattr(job, name) for name in (
             "code_digest", "layout", "shards", "fraction", "nodes", "ranks_per_node", "checkpoints", "fsync", "seed",
             "shift",
@@ -207,7 +161,7 @@ def _document(options: Options, model: CheckpointModel, job: Job, measured: dict
     return convert(content, Document)
 
 
-def _foreseen(job: Job, start: Launch, free: int | None, place: Path) -> dict[str, Any]:
+def _foreseen(job: Job, argv: Sequence[str], place: Path) -> dict[str, Any]:
     """What --dry-run --json prints. place: a folder on the storage."""
     chosen = job.parts
     return {
@@ -222,11 +176,11 @@ def _foreseen(job: Job, start: Launch, free: int | None, place: Path) -> dict[st
         "trials": job.trials,
         "fsyncs": fsyncs(job),
         "shift": job.shift,
-        "required_bytes": space.required_bytes(job, block_bytes(place)),
-        "available_bytes": free,
-        "required_files": space.required_files(job),
+        "required_bytes": required_bytes(job, block_bytes(place)),
+        "available_bytes": free_bytes(place),
+        "required_files": required_files(job),
         "available_files": free_files(place),
-        "argv": list(start.argv),
+        "argv": list(argv),
     }
 
 

@@ -1,6 +1,5 @@
 """What one rank does: all checkpoints of a trial written, their page cache dropped, read back and compared."""
 
-import json
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -9,20 +8,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dlio_bench.harness.cluster.comm import Comm, together
-from dlio_bench.harness.cluster.entry import require_same_code, run_measuring_rank, say
+from dlio_bench.harness.cluster.entry import Caller, run_measuring_rank
 from dlio_bench.harness.cluster.environment import describe_host, host_name
 from dlio_bench.harness.commands.checkpoints import sets
-from dlio_bench.harness.commands.checkpoints.content import Content
-from dlio_bench.harness.commands.checkpoints.job import KEPT, Job
+from dlio_bench.harness.commands.checkpoints.job import Job
 from dlio_bench.harness.commands.checkpoints.parts import sizes
 from dlio_bench.harness.commands.checkpoints.sets import Syncs, explained
-from dlio_bench.harness.commands.checkpoints.transfer import Hands, placed
-from dlio_bench.harness.commands.storage_bench.attestation import furthest_share
+from dlio_bench.harness.commands.checkpoints.transfer import Content, Hands, placed
+from dlio_bench.harness.commands.storage_bench.attestation import caches
 from dlio_bench.harness.commands.storage_bench.options import COLD
 from dlio_bench.harness.storage import cache
 from dlio_bench.reports.document.typed import to_json
 
-Tell = Callable[[dict[str, Any]], None]
 Result = TypeVar("Result")
 
 
@@ -49,7 +46,7 @@ class Rank:
         self._mine = placed(parts, comm.rank)
         self._theirs = placed(parts, (comm.rank + job.shift) % job.ranks)
 
-    def trial(self, number: int, tell: Tell) -> dict[str, Any]:
+    def trial(self, number: int, caller: Caller) -> dict[str, Any]:
         """Write all checkpoints, then read them from the oldest on: {"writes", "reads", "compared_bytes", caches}.
 
         The same on every rank. BenchError on every rank where one fails.
@@ -57,22 +54,23 @@ class Rank:
         first = number * self._job.checkpoints
         steps = range(first + 1, first + 1 + self._job.checkpoints)
         writes, reads, compared = [], [], 0
+
+        def tell(doing: str, step: int) -> None:
+            trial, checkpoint = f"{number + 1}/{self._job.trials}", f"{step - first}/{self._job.checkpoints}"
+            caller.tell(f"trial {trial}  {doing} {checkpoint}")
+
         for step in steps:
-            self._say(tell, "write", number, step - first)
+            tell("write", step)
             writes.append(self._write(step))
         caches = self._drop([self._place / sets.name(step) for step in steps])
         for step in steps:
-            self._say(tell, "read", number, step - first)
+            tell("read", step)
             reads.append(self._read(step))
         for step in steps:
-            self._say(tell, "compare", number, step - first)
+            tell("compare", step)
             compared += self._compare(step)
         together(self._comm, lambda: self._remove(steps))
         return {"writes": writes, "reads": reads, "compared_bytes": compared, **caches}
-
-    def _say(self, tell: Tell, doing: str, trial: int, checkpoint: int) -> None:
-        if self._comm.rank == 0:
-            tell({"event": doing, "trial": trial, "checkpoint": checkpoint})
 
     def _write(self, step: int) -> dict[str, Any]:
         """One checkpoint: `seconds` from the barrier to the slowest rank's last fsync, and `commit_seconds` behind it.
@@ -124,13 +122,7 @@ class Rank:
         # the writer's pages are dirty without fsync, and the reader's may be old
         together(comm, lambda: cache.drop(files["mine"]))
         together(comm, lambda: cache.drop(files["theirs"]))
-        left = together(comm, lambda: cache.residency(files["theirs"]))
-        return {
-            "resident_share": furthest_share(COLD, list(zip(comm.allgather(host_name()), left, strict=True))),
-            "attestable": all(part.attestable for part in left),
-            "memory_backed": any(part.memory_backed for part in left),
-            "note": next((part.note for part in left if part.note), None),
-        }
+        return caches(COLD, together(comm, lambda: (host_name(), cache.residency(files["theirs"]))))
 
     def _read(self, step: int) -> dict[str, Any]:
         """One checkpoint, each part by another rank than its writer's. DataError where the set is not whole."""
@@ -149,34 +141,27 @@ class Rank:
             shutil.rmtree(self._place / sets.name(step))
 
 
-def measure(job: Job, comm: Comm, tell: Tell, kept: Path | None = None) -> dict[str, Any]:
+def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
     """Every trial of the job: {"trials", "generator", "hosts", "rank_hosts"}, the same on every rank. BenchError.
 
-    generator: bytes a second that each rank makes, all at once. tell hears of each checkpoint, on rank 0. kept: a file
-    whose first line gets what there is beside the trials, and each trial that ends one more, as JSON.
+    generator: bytes a second that each rank makes, all at once. Kept first: what there is beside the trials; then each
+    trial.
     """
-    require_same_code(comm, job.code_digest)
     content = Content(job.seed)
     comm.barrier()
     generator = comm.allgather(content.rate())
     host = to_json(describe_host(Path(job.place))) if comm.host_rank == 0 else None
     hosts = {name: host for name, host in comm.allgather((host_name(), host)) if host is not None}
     about = {"generator": generator, "hosts": hosts, "rank_hosts": comm.allgather(host_name())}
+    caller.keep(about)
     trials: list[dict[str, Any]] = []
     with closing(Hands(content)) as hands:
         rank = Rank(job, comm, hands)
         for number in range(job.trials):
-            trials.append({"trial": number, **rank.trial(number, tell)})
-            if kept is not None and comm.rank == 0:
-                with kept.open("a") as file:
-                    file.writelines(f"{json.dumps(entry)}\n" for entry in ([] if number else [about]) + trials[-1:])
+            trials.append({"trial": number, **rank.trial(number, caller)})
+            caller.keep(trials[-1])
     return {**about, "trials": trials}
 
 
-def _start(folder: Path) -> tuple[int, Callable[[Comm], dict[str, Any]]]:
-    job = Job.load(folder)
-    return job.ranks, lambda comm: measure(job, comm, say, folder / KEPT)
-
-
 if __name__ == "__main__":
-    raise SystemExit(run_measuring_rank(_start))
+    raise SystemExit(run_measuring_rank(Job, measure))

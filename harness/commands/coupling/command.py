@@ -3,24 +3,22 @@
 import json
 import os
 import shlex
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from dlio_bench import __version__
 from dlio_bench.benchmarks.grayscott import kernels, published, twin
 from dlio_bench.benchmarks.grayscott.published import PUBLISHED, Settings
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster import watch
-from dlio_bench.harness.cluster.environment import code_digest, describe_host, timestamp, usable_cores
-from dlio_bench.harness.cluster.start import Launch, plan
-from dlio_bench.harness.commands.coupling.job import FILES, SST, WAYS, Job
-from dlio_bench.harness.commands.coupling.options import Options
+from dlio_bench.harness.cluster.environment import describe_host, made, usable_cores
+from dlio_bench.harness.cluster.start import Ranks
+from dlio_bench.harness.commands.coupling.job import FILES, SST, Job
+from dlio_bench.harness.commands.coupling.options import WAYS, Options
 from dlio_bench.harness.commands.coupling.ways.files import MOST_RANKS
 from dlio_bench.harness.ground import defaults
 from dlio_bench.harness.ground.folders import output_folder, work_folder
@@ -28,7 +26,7 @@ from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.memory import memory
 from dlio_bench.harness.machine.temp_folders import temp_folder
-from dlio_bench.harness.storage.pfs.emulation import mounted
+from dlio_bench.harness.storage.pfs import emulation
 from dlio_bench.harness.storage.pfs.spec import describe
 from dlio_bench.harness.streams import adios
 from dlio_bench.harness.training.libraries import require_libraries
@@ -37,7 +35,7 @@ from dlio_bench.reports.coupling import html as couple_html
 from dlio_bench.reports.coupling import text as couple_text
 from dlio_bench.reports.document import result_file
 from dlio_bench.reports.document.environment import EmulatedPfs
-from dlio_bench.reports.document.marks import EMULATED_PFS, TINY
+from dlio_bench.reports.document.marks import EMULATED_PFS, FEW_TRIALS, SHARED_CORES, TINY, VIRTUAL_NODES
 from dlio_bench.reports.document.typed import convert, to_json
 from dlio_bench.reports.judging import judge
 from dlio_bench.reports.view.formatting import plural
@@ -50,7 +48,6 @@ MOST_CONSUMERS = 3
 SMALLEST, LARGEST = 12, 1024  # cells of an edge: the initial cube, and what a rank's arrays can hold
 OF_MEMORY = 0.5  # of what is available
 FOLDER = "dlio-bench-couple-"
-VIRTUAL_NODES, SHARED_CORES, FEW_TRIALS = "VIRTUAL NODES", "SHARED CORES", "FEW TRIALS"
 FOREVER = 1e6  # seconds, for --timeout 0
 
 
@@ -59,14 +56,16 @@ def couple(options: Options) -> int:
     settings = _settings(options)
     job = _job(options, settings)
     _require(options, job)
-    start = _start(job, Path("JOB"))  # what cannot be launched is refused before anything is made
+    ranks = Ranks("coupling.rank", job.ranks, 1, "mpirun", virtual=True)
+    argv = ranks.start().argv  # what cannot be launched is refused before anything is made
     if options.dry_run:
-        print(json.dumps(_foreseen(job, start)) if options.json else _planned(options, job, start))
+        print(json.dumps(_foreseen(job, argv)) if options.json else _planned(options, job, argv))
         return judge.PASS
     progress = Progress()
     with output_folder(options.out, f"couple-{options.simulation}") as folder:
         with _places(options, job) as placed:
-            measured = _measure(placed, folder, progress)
+            show, share = progress.under("couple"), "choose one with --out"
+            measured = launched(ranks.start, placed, work_folder(folder), show, share=share, folder_stays=True)
         progress.done()
         document = report.complete(_document(options, job, measured))
         result_file.save(document, folder)
@@ -101,7 +100,6 @@ def _job(options: Options, settings: Settings) -> Job:
     trials = options.trials if options.trials is not None else defaults.TINY_TRIALS if options.tiny else defaults.TRIALS
     return Job(
         settings=settings,
-        code_digest=code_digest(),
         ways=tuple(way for way in WAYS if way in options.through),
         producers=options.producers,
         consumers=options.consumers,
@@ -113,7 +111,7 @@ def _job(options: Options, settings: Settings) -> Job:
         kernel=options.kernel,
         folders=(),
         meeting="",
-        board=None,
+        board="",
         patience=watch.allowed() or FOREVER,
     )
 
@@ -148,25 +146,16 @@ def _require(options: Options, job: Job) -> None:
             raise EnvironmentFailure(f"{error} Or couple through files alone: --through files.") from error
 
 
-def _start(job: Job, work: Path) -> Launch:
-    return plan("coupling.rank", work, job.ranks, 1, "mpirun", virtual=True)
-
-
 @contextmanager
 def _places(options: Options, job: Job) -> Iterator[Job]:
     """The job with the folders in which both sides meet, which are gone afterwards. EnvironmentFailure."""
-    nodes = 1 + job.consumers
     with temp_folder(FOLDER, options.exchange_dir) as place:
         shared, meeting = place / "shared", place / "meeting"
         shared.mkdir()
         meeting.mkdir()
         _require_space(job, shared)
-        placed = replace(job, folders=(str(shared),) * nodes, meeting=str(meeting))
-        if options.emulate_pfs is None:
-            yield placed
-            return
-        with mounted(options.emulate_pfs, shared, nodes, writable=True) as emulation:
-            yield replace(placed, folders=tuple(map(str, emulation.mounts)), board=str(emulation.board))
+        with emulation.places(options.emulate_pfs, shared, 1 + job.consumers, writable=True) as (folders, board):
+            yield replace(job, folders=folders, meeting=str(meeting), board=board)
 
 
 def _require_space(job: Job, folder: Path) -> None:
@@ -177,26 +166,6 @@ def _require_space(job: Job, folder: Path) -> None:
             f"The outputs of a case need {format_bytes(needed)}, and {folder.parent.parent} has {format_bytes(free)} "
             "free. Free space there, name another folder with --exchange-dir, or use fewer --steps."
         )
-
-
-def _measure(job: Job, folder: Path, progress: Progress) -> dict[str, Any]:
-    work = work_folder(folder)
-    work.mkdir()
-    job.save(work)
-
-    def heard(event: dict[str, Any]) -> None:
-        if event["event"] == "making":
-            progress.show("couple  computing the reference, compiling the twins")
-        else:
-            number = event["trial"] + 1
-            trial = f"trial {number}/{job.trials}" if number > 0 else "warm-up"
-            progress.show(f"couple  {trial}  {event['case']}")
-
-    measured = launched(_start(job, work), work, heard, share="choose one with --out", folder_stays=True)
-    for path in sorted(work.rglob("*"), reverse=True):
-        path.unlink() if not path.is_dir() else path.rmdir()
-    work.rmdir()
-    return measured
 
 
 def _document(options: Options, job: Job, measured: dict[str, Any]) -> report.Document:
@@ -218,9 +187,7 @@ def _document(options: Options, job: Job, measured: dict[str, Any]) -> report.Do
         "schema": report.SCHEMA,
         "kind": "couple",
         "simulation": options.simulation,
-        "created": timestamp(),
-        "version": __version__,
-        "command": ["dlio-bench", *sys.argv[1:]],
+        **made(),
         "code_digest": job.code_digest,
         "settings": {**asdict(settings), "seed": job.seed, "kernel": job.kernel, "source": published.EXAMPLE},
         "outputs": settings.outputs,
@@ -268,7 +235,7 @@ def _carried(job: Job) -> dict[str, dict[str, int]]:
     }
 
 
-def _foreseen(job: Job, start: Launch) -> dict[str, Any]:
+def _foreseen(job: Job, argv: Sequence[str]) -> dict[str, Any]:
     """What --dry-run --json prints. Bytes beside `ways`: the most of any way."""
     settings, carried = job.settings, _carried(job)
     return {
@@ -281,7 +248,7 @@ def _foreseen(job: Job, start: Launch) -> dict[str, Any]:
         "memory_bytes": job.consumers * settings.outputs * settings.output_bytes,
         **{kind: max(row[kind] for row in carried.values()) for kind in ("written_bytes", "read_bytes", "sent_bytes")},
         "ways": carried,
-        "argv": list(start.argv),
+        "argv": list(argv),
     }
 
 
@@ -293,7 +260,7 @@ def _told(carried: dict[str, int], place: str) -> str:
     return f"{written} written and {read} read in a case, on {place}"
 
 
-def _planned(options: Options, job: Job, start: Launch) -> str:
+def _planned(options: Options, job: Job, argv: Sequence[str]) -> str:
     """What --dry-run prints."""
     settings, pfs = job.settings, options.emulate_pfs
     state, outputs = format_bytes(settings.output_bytes), plural(settings.outputs, "output")
@@ -307,6 +274,6 @@ def _planned(options: Options, job: Job, start: Launch) -> str:
         **{way: _told(row, "this machine" if pfs is None else describe(pfs)) for way, row in _carried(job).items()},
         "checks": "number and CRC of every output, and that it is that of the run before the clock; else the command "
         "ends with status 5",
-        "command": shlex.join(start.argv),
+        "command": shlex.join(argv),
     }
     return "\n".join(line for label, words in entries.items() for line in wrapped(words, f"  {label:<9}", 11))

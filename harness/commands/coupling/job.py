@@ -2,8 +2,9 @@
 
 from dlio_bench.benchmarks.grayscott.published import Settings
 from dlio_bench.harness.cluster.job import SavedJob
+from dlio_bench.harness.commands.coupling.options import WAYS
 
-FILES, BP, SST = WAYS = ("files", "bp", "sst")
+FILES, BP, SST = WAYS
 # What the ways are compared with: each side without the other, and both at once without a coupling.
 SOLVER_ALONE, TWINS_ALONE, BESIDE = REFERENCES = ("solver alone", "twins alone", "side by side")
 
@@ -12,12 +13,11 @@ class Job(SavedJob, frozen=True):
     """trials: measured ones, after `warmups`. queue: outputs that the solver may be ahead of the slowest twin.
 
     folders: where each virtual node finds the shared file system, the solver's node first. meeting: a folder outside
-    of it, for the contact files of streams. board: counters of the emulated file system; None where none is emulated.
+    of it, for the contact files of streams. board: counters of the emulated file system; empty where none is emulated.
     patience: seconds that a rank waits for another.
     """
 
     settings: Settings
-    code_digest: str
     ways: tuple[str, ...]
     producers: int
     consumers: int
@@ -29,7 +29,7 @@ class Job(SavedJob, frozen=True):
     kernel: str
     folders: tuple[str, ...]
     meeting: str
-    board: str | None
+    board: str
     patience: float
 
     @property

@@ -3,7 +3,7 @@
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,14 @@ import numpy as np
 from msgspec.structs import asdict
 
 from dlio_bench.harness.cluster.comm import Comm, Outgoing, Solo
-from dlio_bench.harness.cluster.entry import require_same_code, run_measuring_rank, say
+from dlio_bench.harness.cluster.entry import Caller, run_measuring_rank
 from dlio_bench.harness.commands.coupling.job import FILES, REFERENCES, SOLVER_ALONE, SST, TWINS_ALONE, Job
 from dlio_bench.harness.commands.coupling.sides import Consumer, Producer, Timed
 from dlio_bench.harness.commands.coupling.ways.files import FileInlet, FileOutlet
-from dlio_bench.harness.commands.coupling.ways.memory import MemoryInlet, MemoryOutlet
 from dlio_bench.harness.commands.coupling.ways.streams import StreamInlet, StreamOutlet
-from dlio_bench.harness.commands.coupling.ways.way import Inlet, Outlet, checksum
+from dlio_bench.harness.commands.coupling.ways.way import Inlet, MemoryInlet, MemoryOutlet, Outlet, checksum
 from dlio_bench.harness.storage.pfs.board import Board, Traffic
 
-Tell = Callable[[dict[str, Any]], None]
 Range = list[list[float]]  # least and greatest of u, and of v
 
 
@@ -146,26 +144,24 @@ def _traffic(board: Board | None) -> Traffic | None:
     return Traffic(*(sum(column) for column in zip(*of_nodes, strict=True)))
 
 
-def measure(job: Job, comm: Comm, tell: Tell) -> dict[str, Any]:
+def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
     """Every trial of the job: {"trials", "cores", "range", "parameters"}, the same on every rank. BenchError, OSError.
 
-    trials: {"trial", "warmup", "case", "sides", "traffic"} of each case; see `Rank.run`. tell hears of each, on rank 0.
+    trials: {"trial", "warmup", "case", "sides", "traffic"} of each case; see `Rank.run`.
     """
-    require_same_code(comm, job.code_digest)
     comm.barrier()  # the first one makes a file in shared memory: not while a rank that may be killed loads TensorFlow
-    if comm.rank == 0:
-        tell({"event": "making"})
+    caller.tell("computing the reference, compiling the twins")
     rank = Rank(job, comm)
     trials = []
     with ExitStack() as stack:
-        board = None if job.board is None else stack.enter_context(Board.open(Path(job.board)))
+        board = stack.enter_context(Board.open(Path(job.board))) if job.board else None
         for number in range(-job.warmups, job.trials):
             for case in turned(job.cases, number):
-                if comm.rank == 0:
-                    tell({"event": "case", "trial": number, "case": case})
+                trial = f"trial {number + 1}/{job.trials}" if number >= 0 else "warm-up"
+                caller.tell(f"{trial}  {case}")
                 sides, traffic = rank.run(case, f"{case}-{number + job.warmups}".replace(" ", "-"), board)
-                trial = {"trial": max(number, 0), "warmup": number < 0, "case": case}
-                trials.append({**trial, "sides": sides, "traffic": traffic})
+                about = {"trial": max(number, 0), "warmup": number < 0, "case": case}
+                trials.append({**about, "sides": sides, "traffic": traffic})
     parameters = comm.allgather(0 if rank.consumer is None else rank.consumer.twin.parameters)
     return {
         "trials": trials,
@@ -175,10 +171,5 @@ def measure(job: Job, comm: Comm, tell: Tell) -> dict[str, Any]:
     }
 
 
-def _start(folder: Path) -> tuple[int, Callable[[Comm], dict[str, Any]]]:
-    job = Job.load(folder)
-    return job.ranks, lambda comm: measure(job, comm, say)
-
-
 if __name__ == "__main__":
-    raise SystemExit(run_measuring_rank(_start))
+    raise SystemExit(run_measuring_rank(Job, measure))

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
-from dlio_bench.benchmarks.grayscott.solver import Solver, slab
+from dlio_bench.benchmarks.grayscott.solver import Field, Halo, Solver, alone, slab
 from dlio_bench.errors import DataError
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.life import life
-from dlio_bench.harness.commands.coupling.halo import halo
 from dlio_bench.harness.commands.coupling.job import Job
 from dlio_bench.harness.commands.coupling.ways.way import Array, Inlet, Outlet, checksum
 
@@ -27,6 +26,24 @@ class Timed(Struct, frozen=True):
     moved: float
     outputs: int
     loss: float | None = None
+
+
+def halo(comm: Comm, seconds: float) -> Halo:
+    """The planes that neighbouring slabs exchange, through the communicator of the solver's ranks.
+
+    The Halo of this rank's slab, where rank r + 1 has the planes that follow those of rank r, periodically.
+
+    TimeoutError after `seconds`: see Comm.swap.
+    """
+    if comm.size == 1:
+        return alone
+    above, below = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+
+    def exchange(field: Field) -> None:
+        comm.swap(field[-2], above, field[0], below, seconds)
+        comm.swap(field[1], below, field[-1], above, seconds)
+
+    return exchange
 
 
 class Producer:

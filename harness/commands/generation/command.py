@@ -14,19 +14,18 @@ from dlio_bench.datagen import dedup, objects
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.generate import Made, local, make
 from dlio_bench.datagen.layout import Layout
-from dlio_bench.datagen.manifest import spec_digest
+from dlio_bench.datagen.manifest import PROGRESS, spec_digest
 from dlio_bench.datagen.workers import ALONE, usual_workers, worker_pool
 from dlio_bench.datagen.writers import Work, Writer
-from dlio_bench.errors import UsageError
+from dlio_bench.errors import UsageError, require_at_least
 from dlio_bench.harness.cluster import allocation
-from dlio_bench.harness.cluster.environment import code_digest
+from dlio_bench.harness.cluster.start import Ranks
 from dlio_bench.harness.commands.generation import uploads
 from dlio_bench.harness.commands.generation.amount import SplitSize, counts
-from dlio_bench.harness.commands.generation.job import Job
 from dlio_bench.harness.commands.generation.options import GenerateOptions
-from dlio_bench.harness.commands.generation.ranks import by_ranks, meeting_folder, plan_ranks
+from dlio_bench.harness.commands.generation.rank import Job, by_ranks
 from dlio_bench.harness.ground.arguments import allocated_scale
-from dlio_bench.harness.ground.folders import cache_folder
+from dlio_bench.harness.ground.folders import cache_folder, work_folder
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.signals import interruptible
 from dlio_bench.units import format_bytes, format_percent, format_seconds
@@ -86,8 +85,9 @@ def _writer(options: GenerateOptions, layout: Layout, files: dict[str, int]) -> 
             "--workers are processes of this machine, --nodes, --ranks-per-node and --launcher mean ranks. Give either."
         )
     nodes, per_node = _scale(options)
-    meeting = meeting_folder(options.out)
-    start = plan_ranks(meeting, nodes, per_node, options.launcher)
+    meeting = work_folder(options.out.absolute() / PROGRESS)  # on the file system that ranks share
+    require_at_least(1, nodes=nodes, ranks_per_node=per_node)
+    ranks = Ranks("generation.rank", nodes, per_node, options.launcher, allocation.are_virtual(nodes))
 
     def job(work: Work) -> Job:
         return Job(
@@ -103,11 +103,10 @@ def _writer(options: GenerateOptions, layout: Layout, files: dict[str, int]) -> 
             file_bytes=work.file_bytes,
             raw=work.raw,
             ranks=nodes * per_node,
-            code_digest=code_digest(),
             spec=spec_digest(layout, files, options.seed),
         )
 
-    return partial(by_ranks, start, meeting, job), start.launcher
+    return partial(by_ranks, ranks, meeting, job), ranks.start().launcher
 
 
 def _scale(options: GenerateOptions) -> tuple[int, int]:

@@ -1,23 +1,87 @@
-"""What one rank of a generation does: check that all ranks run the same code, write its files, time them."""
+"""Files of a dataset written by ranks, on one machine or many: how they are launched and watched, what each does."""
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from msgspec import to_builtins
 
-from dlio_bench.datagen.writers import Raw, Timing, Work, raw_share, together, write_file
+from dlio_bench.benchmarks import registry
+from dlio_bench.benchmarks.layouts import find_layout
+from dlio_bench.datagen.manifest import PROGRESS, spec_digest
+from dlio_bench.datagen.writers import Finished, Raw, Timing, Work, raw_share, together, write_file
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.entry import require_same, require_same_code, run_measuring_rank
-from dlio_bench.harness.commands.generation.job import Job
+from dlio_bench.harness.cluster.entry import Caller, require_same, run_measuring_rank
+from dlio_bench.harness.cluster.job import SavedJob
+from dlio_bench.harness.cluster.start import Ranks
+from dlio_bench.harness.ground.folders import remove_works
+from dlio_bench.harness.ground.launching import launched
+
+_LOOK_SECONDS = 0.5  # between two looks at what the ranks have finished
+_KEPT = "the finished files are kept, and the same command goes on with them"
 
 
-def write(job: Job, comm: Comm) -> Timing:
-    """Write every `comm.size`-th of the job's files, this rank's; the time that all of them took."""
-    require_same_code(comm, job.code_digest)
-    require_same(comm, "idea of the dataset", job.spec, job.spec_here(), "installation")
-    layout = job.layout()
+class Job(SavedJob, frozen=True):
+    """The dataset to be made and the files of it, by number, that are not there yet."""
+
+    workload: str
+    variant: str
+    tiny: bool
+    fill: str
+    seed: int
+    counts: dict[str, int]  # files of each split
+    folder: str
+    todo: tuple[int, ...]
+    bytes: int  # of them, about
+    file_bytes: int
+    raw: bool
+    ranks: int
+    spec: str
+
+
+def by_ranks(ranks: Ranks, meeting: Path, job_of: Callable[[Work], Job], work: Work, finished: Finished) -> Timing:
+    """Write by ranks. BenchError with a rank's own message when one fails."""
+    remove_works(meeting.parent)  # of a generation that was killed
+    job, share = job_of(work), "name one with --out"
+    with _watched(work, finished):  # whose records tell what is finished: ranks say nothing
+        timing = launched(ranks.start, job, meeting, lambda _: None, share=share, lost=_KEPT, folder_stays=True)
+    return Timing(timing["processes"], timing["seconds"], Raw(**timing["raw"]))
+
+
+@contextmanager
+def _watched(work: Work, finished: Finished) -> Iterator[None]:
+    """Report files as their records appear, whichever node writes them; at the end, all that remain."""
+    remaining, end = set(work.todo), threading.Event()
+
+    def look() -> None:
+        names = {path.stem for path in (work.folder / PROGRESS).glob("*.npz")}
+        for number in sorted(number for number in remaining if f"{number:07d}" in names):
+            remaining.discard(number)
+            finished(number)
+
+    def watch() -> None:
+        while not end.wait(_LOOK_SECONDS):
+            look()
+
+    for number in work.todo:  # records of files that are not whole would count them too early
+        (work.folder / PROGRESS / f"{number:07d}.npz").unlink(missing_ok=True)
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        end.set()
+        watcher.join()
+    look()
+
+
+def write(job: Job, comm: Comm, _caller: Caller) -> dict[str, Any]:
+    """Write every `comm.size`-th of the job's files, this rank's; the `Timing` of all of them."""
+    layout = find_layout(registry.find(job.workload), job.variant, tiny=job.tiny, fill=job.fill)
+    require_same(comm, "idea of the dataset", job.spec, spec_digest(layout, job.counts, job.seed), "installation")
     mine = job.todo[comm.rank :: comm.size]
     work = Work(layout, layout.files(job.counts), mine, Path(job.folder), job.seed, job.bytes, job.file_bytes, job.raw)
     raw = _raw(work, comm)
@@ -26,7 +90,8 @@ def write(job: Job, comm: Comm) -> Timing:
     for number in mine:
         write_file(layout, work.specs[number], number, work.folder, work.seed)
     seconds = max(comm.allgather(time.monotonic() - started))
-    return Timing(comm.size, seconds, raw.plus(_raw(work, comm)))
+    timing: dict[str, Any] = to_builtins(Timing(comm.size, seconds, raw.plus(_raw(work, comm))))
+    return timing
 
 
 def _raw(work: Work, comm: Comm) -> Raw:
@@ -37,10 +102,5 @@ def _raw(work: Work, comm: Comm) -> Raw:
     return together(comm.allgather(raw_share(work, comm.size)))
 
 
-def _start(folder: Path) -> tuple[int, Callable[[Comm], dict[str, Any]]]:
-    job = Job.load(folder)
-    return job.ranks, lambda comm: to_builtins(write(job, comm))
-
-
 if __name__ == "__main__":
-    raise SystemExit(run_measuring_rank(_start))
+    raise SystemExit(run_measuring_rank(Job, write))

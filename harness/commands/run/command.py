@@ -24,10 +24,8 @@ from dlio_bench.harness.commands.run.asked.sizing import TrialSize
 from dlio_bench.harness.commands.run.asked.tracing import SPANS
 from dlio_bench.harness.commands.run.asked.training import require_labelled
 from dlio_bench.harness.commands.run.judging import judged, require_covered, with_limits
-from dlio_bench.harness.commands.run.look import first_look, sized
-from dlio_bench.harness.commands.run.measurement import measure, plan_launch
-from dlio_bench.harness.commands.run.node_folders import local_tiers
-from dlio_bench.harness.commands.run.placing import placed
+from dlio_bench.harness.commands.run.measurement import first_look, measure, plan_launch, sized
+from dlio_bench.harness.commands.run.placing import local_tiers, placed
 from dlio_bench.harness.commands.run.predicted.forecast import forecast, require_possible
 from dlio_bench.harness.commands.run.resuming import Finished
 from dlio_bench.harness.commands.run.told.building import Setting
@@ -97,7 +95,7 @@ def run(options: Options, earlier: Sequence[Result] = ()) -> int:
     validation, notes = request.passes(source.validation_samples, size)
     size = replace(size, notes=(*size.notes, *notes))
     planned = jobs(request, size, source.folder, validation)
-    launches = [plan_launch(job, Path("JOB"), options.launcher) for job in planned]  # refused before anything is made
+    launches = [plan_launch(job, options.launcher) for job in planned]  # refused before anything is made
     require_possible(options, source.folder)
     if options.io == DIRECT:
         data.require_direct(source)

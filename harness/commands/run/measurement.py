@@ -1,5 +1,6 @@
-"""One job from its launch to the drafts of its results."""
+"""One job from its launch to the drafts of its results; before it, a first look at readers of an unknown step time."""
 
+import math
 import os
 import shutil
 import time
@@ -12,16 +13,20 @@ import numpy as np
 from msgspec.structs import replace
 
 from dlio_bench import signals
+from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError, DataError
 from dlio_bench.harness.cluster import stacks
 from dlio_bench.harness.cluster.job import MEASURED_FILE
 from dlio_bench.harness.cluster.process import LOG, launch
-from dlio_bench.harness.cluster.start import Launch, plan
+from dlio_bench.harness.cluster.start import JOB, Launch, Ranks
 from dlio_bench.harness.commands.run.asked.job import Job
+from dlio_bench.harness.commands.run.asked.request import Request
+from dlio_bench.harness.commands.run.asked.sizing import LONGER, Minimum, TrialSize
 from dlio_bench.harness.commands.run.asked.tracing import SPANS, XPLANE
 from dlio_bench.harness.commands.run.measured import documents, unfinished_spans
 from dlio_bench.harness.commands.run.measured.documents import JobMeasured, ReaderMeasured
 from dlio_bench.harness.commands.run.measured.outlook import SAMPLE
+from dlio_bench.harness.commands.run.placing import placed
 from dlio_bench.harness.commands.run.told.building import Launched, Setting, build
 from dlio_bench.harness.ground.folders import work_folder
 from dlio_bench.harness.ground.progress import Progress
@@ -31,10 +36,12 @@ from dlio_bench.reports.document.types import Draft
 from dlio_bench.reports.numbers.meetings import Steps
 from dlio_bench.reports.traces.timeline import SPANS_NAME, xplane_name
 
+EpochSeconds = tuple[float, float]  # of the first and of a later epoch
 
-def plan_launch(job: Job, work: Path, launcher: str | None) -> Launch:
+
+def plan_launch(job: Job, launcher: str | None, work: Path = JOB) -> Launch:
     """Choose the launcher and build its command. UsageError or EnvironmentFailure if that is impossible."""
-    return plan("run.measured.rank", work, job.nodes, job.layout.ranks_per_node, launcher, virtual=job.virtual)
+    return Ranks("run.measured.rank", job.nodes, job.layout.ranks_per_node, launcher, job.virtual).start(work)
 
 
 def measure(
@@ -55,7 +62,7 @@ def measure(
     work = work_folder(folder)
     work.mkdir()
     job.save(work)
-    start = plan_launch(job, work.resolve(), launcher)
+    start = plan_launch(job, launcher, work.resolve())
     launched_at, ready, began, verifying = time.monotonic(), 0.0, False, False
 
     def heard(event: dict[str, Any]) -> None:
@@ -101,6 +108,34 @@ def measure(
         raise failure
     stacks.keep(work, folder)
     shutil.rmtree(work)
+
+
+def first_look(
+    template: Job, request: Request, dataset: Dataset, tiers: tuple[str, ...], folder: Path, progress: Progress
+) -> list[EpochSeconds]:
+    """Seconds of the first and of a later epoch of each reader of a job, which count in no result."""
+    options = replace(template.options, verify=False, trace=())
+    short = replace(template, options=options, epochs=2, trials=1, warmup_trials=0, validation=None)
+    with placed(short, dataset, tiers) as job:
+        progress.begin(f"{job.heading}  first look", trials=job.all_trials, epochs=job.all_epochs)
+        drafts = list(measure(job, Setting(request, dataset, ()), folder, request.options.launcher, progress))
+    epochs = [drafted.trials[0].epochs for drafted, _ in drafts]
+    return [(first.seconds, later.seconds) for first, later in epochs]
+
+
+def sized(
+    planned: Sequence[Job], size: TrialSize, minimum: Minimum, seconds: Sequence[EpochSeconds]
+) -> tuple[list[Job], TrialSize]:
+    """The jobs and their size, with as many epochs as the fastest reader needs for a long enough trial."""
+    epochs = max(size.epochs, minimum.epochs(seconds))
+    if epochs == size.epochs:
+        return list(planned), size
+    fastest = min(first + (epochs - 1) * later for first, later in seconds)
+    note = f"a trial takes {epochs} epochs, which the fastest reader reads in {fastest:.1f} s by a first look"
+    notes = (*(known for known in size.notes if not known.startswith(LONGER)), note)
+    steps = math.ceil(size.trial_steps / size.epochs) * epochs
+    longer = replace(size, epochs=epochs, notes=notes, trial_steps=steps)
+    return [replace(job, epochs=epochs) for job in planned], longer
 
 
 def _left(work: Path, reader: str, damage: str | None) -> tuple[ReaderMeasured, Steps]:

@@ -14,7 +14,6 @@ from typing import Any
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from dlio_bench import signals
 from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.errors import BenchError, EnvironmentFailure, JobEnded, OutOfTime, UsageError
 from dlio_bench.harness.cluster import walltime
@@ -24,16 +23,17 @@ from dlio_bench.harness.commands.run.asked.sizing import TrialSize
 from dlio_bench.harness.commands.run.told.foresight import expected
 from dlio_bench.harness.ground import unfinished
 from dlio_bench.harness.ground.folders import UNFINISHED
+from dlio_bench.harness.ground.launching import why_ended
 from dlio_bench.harness.ground.subcommands import going_on
 from dlio_bench.reports.document import result
 from dlio_bench.reports.document.collection import load_all
+from dlio_bench.reports.document.marks import INTERRUPTED
 from dlio_bench.reports.document.typed import convert, to_json
 from dlio_bench.reports.document.types import Draft, Plan, Result
 from dlio_bench.reports.numbers.meetings import Steps
 from dlio_bench.reports.traces.timeline import UNFINISHED_NAME
 from dlio_bench.reports.view.formatting import plural
 
-INTERRUPTED = "INTERRUPTED"  # mark of what an interrupted run has finished
 Finished = tuple[Result, Steps]
 
 
@@ -184,14 +184,7 @@ def _require_dataset(state: State, digest: str, folder: Path) -> None:
 
 def stopped(error: BenchError | KeyboardInterrupt, kept: Sequence[Finished], folder: Path) -> BenchError:
     """The error that ends a run which was stopped, with the command that goes on. kept: what it has finished."""
-    kind: type[BenchError]
-    if isinstance(error, JobEnded):
-        kind, why = EnvironmentFailure, str(error)
-    elif isinstance(error, BenchError):
-        kind, why = type(error), str(error)
-    else:
-        signals.met()
-        kind, why = EnvironmentFailure, f"{signals.why()}: the ranks have ended."
+    kind, why = why_ended(error)
     if rescued := sorted(folder.glob(f"*/{UNFINISHED_NAME}")):
         why += f" What ranks did until then: dlio-bench trace {shlex.join(map(str, rescued))}."
     if not kept and not isinstance(error, OutOfTime | JobEnded | KeyboardInterrupt):

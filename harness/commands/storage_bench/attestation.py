@@ -57,6 +57,20 @@ def _stored(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return _judged(least >= 1 - MOST_RESIDENT, finding)
 
 
+def caches(mode: str, by_rank: Sequence[tuple[str, Residency]]) -> dict[str, Any]:
+    """What the caches held of the files before a trial, as in the documents of `storage` and `checkpoint`.
+
+    resident_share: see `furthest_share`, and by_rank.
+    """
+    parts = [part for _, part in by_rank]
+    return {
+        "resident_share": furthest_share(mode, by_rank),
+        "attestable": all(part.attestable for part in parts),
+        "memory_backed": any(part.memory_backed for part in parts),
+        "note": next((part.note for part in parts if part.note), None),
+    }
+
+
 def furthest_share(mode: str, by_rank: Sequence[tuple[str, Residency]]) -> float:
     """The share of the files that is in the page cache of the host where it is furthest from `mode`.
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+import numpy as np
 
 from dlio_bench import __version__
 from dlio_bench.benchmarks.layouts import layout_of
@@ -18,16 +18,16 @@ from dlio_bench.errors import DataError, UsageError
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.allocation import Allocation
-from dlio_bench.harness.cluster.environment import code_digest, timestamp
-from dlio_bench.harness.cluster.start import Launch, plan
+from dlio_bench.harness.cluster.environment import timestamp
+from dlio_bench.harness.cluster.start import Ranks
 from dlio_bench.harness.commands.storage_bench import in_objects, sizing
 from dlio_bench.harness.commands.storage_bench.attestation import attestation
 from dlio_bench.harness.commands.storage_bench.folder import EMPTY, claimed, write_files
-from dlio_bench.harness.commands.storage_bench.job import Job, save
 from dlio_bench.harness.commands.storage_bench.options import COLD, Options
 from dlio_bench.harness.commands.storage_bench.plan import Files, samples_in
+from dlio_bench.harness.commands.storage_bench.rank import SAMPLES_FILE, Job
 from dlio_bench.harness.commands.storage_bench.reading import REQUEST
-from dlio_bench.harness.ground.folders import cache_folder, require_file, work_folder
+from dlio_bench.harness.ground.folders import cache_folder, require_file, require_storage, work_folder
 from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.options import DIRECT
 from dlio_bench.harness.ground.progress import Progress
@@ -42,30 +42,20 @@ from dlio_bench.reports.document.typed import to_json
 from dlio_bench.reports.view.formatting import plural
 from dlio_bench.units import format_bytes
 
+MODULE = "storage_bench.rank"
 DEFAULT_WORKLOAD = "cdb"
 DEFAULT_RANKS = (1, 2)
-
-
-class Scale(Struct, frozen=True):
-    """Ranks that measure together, as many on each of some nodes."""
-
-    nodes: int
-    ranks: int
-
-    def launch(self, work: Path, launcher: str | None) -> Launch:
-        """How they are started on the job in `work`. UsageError, EnvironmentFailure."""
-        return plan("storage_bench.rank", work, self.nodes, self.ranks // self.nodes, launcher)
 
 
 def storage(options: Options) -> int:
     """The whole command: 0 when the rates are measured. Raises BenchError."""
     _require(options)
     given = allocation.find(os.environ)
-    scales = scales_of(options.ranks, options.nodes, given)
+    scales = scales_of(options.ranks, options.nodes, given, options.launcher)
     for scale in scales:  # what cannot be launched is refused before anything is made
-        scale.launch(Path("JOB"), options.launcher)
+        scale.start()
     if max(scale.nodes for scale in scales) > 1:
-        told = ", ".join(f"{plural(scale.ranks, 'rank')} on {plural(scale.nodes, 'node')}" for scale in scales)
+        told = ", ".join(f"{plural(scale.count, 'rank')} on {plural(scale.nodes, 'node')}" for scale in scales)
         print(f"scale  {told} of {given}", file=sys.stderr)
     progress = Progress()
     seed = int.from_bytes(os.urandom(4), "little")  # new bytes each time: nothing below may know them already
@@ -93,9 +83,8 @@ def _require(options: Options) -> None:
     places = [place for place in (options.folder, options.data) if place is not None]
     if stored := [url for place in places if (url := objects.url_of(place))]:
         _require_ranges(options, stored[0])
-    elif options.folder is not None and not options.folder.is_dir():
-        what = "is not a folder" if options.folder.exists() else "does not exist"
-        raise UsageError(f"{options.folder} {what}. Name a folder on the storage to be measured.")
+    elif options.folder is not None:
+        require_storage(options.folder, str(options.folder))
     sources = {"--workload": options.workload, "--sample-size": options.sample_size, "--data": options.data}
     given = [flag for flag, value in sources.items() if value is not None]
     if len(given) > 1:
@@ -114,14 +103,20 @@ def _require_ranges(options: Options, url: str) -> None:
     objects.open_store(url)
 
 
-def scales_of(ranks: tuple[int, ...] | None, nodes: int | None, given: Allocation | None) -> list[Scale]:
-    """Each of the `ranks` on so many nodes, else on the most nodes of the allocation that divide it. UsageError."""
+def scales_of(
+    ranks: tuple[int, ...] | None, nodes: int | None, given: Allocation | None, launcher: str | None
+) -> list[Ranks]:
+    """Ranks that measure together, for each of the numbers `ranks`, on so many nodes.
+
+    None: on the most nodes of the allocation that divide the number. UsageError.
+    """
     counts = ranks or DEFAULT_RANKS
     if ranks is None and given is not None and given.giver == "launched":
         counts = (given.nodes * (given.ranks_per_node or 1),)
     most = 1 if given is None else given.nodes
     if nodes is None:
-        return [Scale(max(n for n in range(1, most + 1) if count % n == 0), count) for count in counts]
+        on = [max(n for n in range(1, most + 1) if count % n == 0) for count in counts]
+        return [Ranks(MODULE, n, count // n, launcher) for n, count in zip(on, counts, strict=True)]
     allocation.require(given, nodes)
     if given is None and nodes > 1:
         raise UsageError(
@@ -133,12 +128,12 @@ def scales_of(ranks: tuple[int, ...] | None, nodes: int | None, given: Allocatio
             f"--ranks {uneven[0]} on --nodes {nodes}: every node gets as many ranks. Ask for multiples of {nodes}: "
             f"--ranks {nodes},{2 * nodes}."
         )
-    return [Scale(nodes, count) for count in counts]
+    return [Ranks(MODULE, nodes, count // nodes, launcher) for count in counts]
 
 
-def _readers(options: Options, scales: Sequence[Scale]) -> tuple[int, ...]:
+def _readers(options: Options, scales: Sequence[Ranks]) -> tuple[int, ...]:
     """Every number of threads of all ranks together."""
-    return tuple(sorted({scale.ranks * threads for scale in scales for threads in options.threads}))
+    return tuple(sorted({scale.count * threads for scale in scales for threads in options.threads}))
 
 
 @contextmanager
@@ -158,7 +153,7 @@ def _meeting_place(options: Options, given: Allocation | None) -> Iterator[Path]
             yield place
 
 
-def _test_files(options: Options, scales: Sequence[Scale], place: Path, seed: int, progress: Progress) -> Files:
+def _test_files(options: Options, scales: Sequence[Ranks], place: Path, seed: int, progress: Progress) -> Files:
     """Files of the workload's size, made now."""
     if options.sample_size is not None:
         sample, per_file = sizing.of_sample(options.sample_size)
@@ -168,7 +163,7 @@ def _test_files(options: Options, scales: Sequence[Scale], place: Path, seed: in
     return write_files(place, shape, seed, lambda done, total: progress.amount("making test files", done, total))
 
 
-def _dataset_files(options: Options, scales: Sequence[Scale]) -> Files:
+def _dataset_files(options: Options, scales: Sequence[Ranks]) -> Files:
     """The first training files of a dataset, as many as are enough or as --size allows (at least one)."""
     assert options.data is not None
     url = objects.url_of(options.data)
@@ -193,9 +188,9 @@ def _dataset_files(options: Options, scales: Sequence[Scale]) -> Files:
     return Files(paths, tuple(entry.bytes for entry in entries[:count]), samples)
 
 
-def _require_memory(options: Options, scales: Sequence[Scale], files: Files) -> None:
+def _require_memory(options: Options, scales: Sequence[Ranks], files: Files) -> None:
     """UsageError where the buffers of a node's readers would not fit into the memory of this one."""
-    readers = max(scale.ranks // scale.nodes for scale in scales) * max(options.threads)
+    readers = max(scale.ranks_per_node for scale in scales) * max(options.threads)
     size = max(REQUEST, int(files.samples[:, 2].max()))  # ranges of objects are no larger than that
     needed, available = readers * size, memory().available
     if needed > available:
@@ -206,24 +201,21 @@ def _require_memory(options: Options, scales: Sequence[Scale], files: Files) -> 
 
 
 def _measure(
-    options: Options, scale: Scale, files: Files, place: Path, seed: int, progress: Progress
+    options: Options, scale: Ranks, files: Files, place: Path, seed: int, progress: Progress
 ) -> dict[str, Any]:
     """What `rank.measure` finds with so many ranks."""
     creates_in = None
     if options.data is None and not in_objects.are_objects(files.paths):
         (place / EMPTY).mkdir(exist_ok=True)
         creates_in = str(place / EMPTY)
-    job = Job(scale.ranks, options.threads, options.trials, options.cache, seed, creates_in, code_digest(), options.io)
-
-    def heard(event: dict[str, Any]) -> None:
-        readers = f"{event['ranks']} ranks x {event['threads']} threads"
-        progress.show(f"reading  trial {event['trial'] + 1}/{options.trials}  {readers}  {event['pattern']}")
-
+    job = Job(
+        scale.count, options.threads, options.trials, options.cache, seed, creates_in, options.io,
+        files.paths, files.sizes,
+    )  # fmt: skip
     work = work_folder(place)
-    start = scale.launch(work, options.launcher)
     work.mkdir()
-    save(job, files, work)
-    return launched(start, work, heard, share="name one as DIR")
+    np.save(work / SAMPLES_FILE, files.samples)
+    return launched(scale.start, job, work, progress.under("reading"), share="name one as DIR")
 
 
 def _draft(options: Options, files: Files, seed: int, measured: list[dict[str, Any]]) -> dict[str, Any]:

@@ -1,16 +1,17 @@
 """What one rank does: trials of every number of threads and pattern in turn, each from a prepared cache."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dlio_bench.datagen import objects
 from dlio_bench.harness.cluster.comm import Comm, together
-from dlio_bench.harness.cluster.entry import require_same_code, run_measuring_rank, say
+from dlio_bench.harness.cluster.entry import Caller, run_measuring_rank
 from dlio_bench.harness.cluster.environment import host_name
+from dlio_bench.harness.cluster.job import SavedJob
 from dlio_bench.harness.commands.storage_bench import in_objects, metadata, reading
-from dlio_bench.harness.commands.storage_bench.attestation import furthest_share
-from dlio_bench.harness.commands.storage_bench.job import Job, load
+from dlio_bench.harness.commands.storage_bench.attestation import caches
 from dlio_bench.harness.commands.storage_bench.options import COLD
 from dlio_bench.harness.commands.storage_bench.plan import PATTERNS, RANGE, SEQUENTIAL, Files, share
 from dlio_bench.harness.ground.options import DIRECT
@@ -19,16 +20,36 @@ from dlio_bench.harness.storage import cache
 from dlio_bench.harness.storage.cache import device_bytes
 from dlio_bench.harness.storage.direct import Alignment, require
 
-Tell = Callable[[dict[str, Any]], None]
+SAMPLES_FILE = "samples.npy"
 
 
-def measure(job: Job, files: Files, comm: Comm, tell: Tell) -> dict[str, Any]:
+class Job(SavedJob, frozen=True):
+    """The measurement of one number of ranks. `creates_in`: folder for empty files, None where nothing is written.
+
+    paths, sizes: as of `Files`, whose samples lie beside the job.
+    """
+
+    ranks: int
+    threads: tuple[int, ...]
+    trials: int
+    cache: str
+    seed: int  # of the random orders
+    creates_in: str | None
+    io: str
+    paths: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    def files(self, folder: Path) -> Files:
+        """The files, with the samples that the command has saved in the job's folder. OSError."""
+        return Files(self.paths, self.sizes, np.load(folder / SAMPLES_FILE))
+
+
+def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
     """Every trial of this job: {"reads", "metadata", "hosts"}, the same on every rank. BenchError, OSError.
 
     reads: for each pattern and number of threads its trials as in `_trial`; metadata: for each operation its rates.
-    `tell` hears of every trial on rank 0.
     """
-    require_same_code(comm, job.code_digest)
+    files = job.files(caller.folder)
     alignment = together(comm, lambda: require(Path(files.paths[0])) if job.io == DIRECT else None)[comm.rank]
     size = max(reading.REQUEST, int(reading.rounded(files.samples, alignment)[:, 2].max()))
     buffers = reading.buffers(max(job.threads), size)
@@ -43,8 +64,7 @@ def measure(job: Job, files: Files, comm: Comm, tell: Tell) -> dict[str, Any]:
     for number in range(job.trials):
         # all kinds take turns within a trial, so that a drift of the storage meets all of them alike
         for pattern, threads, asked in kinds:
-            if comm.rank == 0:
-                tell({"event": "trial", "trial": number, "pattern": pattern, "threads": threads, "ranks": job.ranks})
+            caller.tell(f"trial {number + 1}/{job.trials}  {job.ranks} ranks x {threads} threads  {pattern}")
             trial = _trial(job, files, comm, pattern, buffers[:threads], number, alignment, asked)
             trials[pattern, threads, asked].append(trial)
         of_file = (metadata.HEAD, metadata.heads) if stored else (metadata.OPEN, metadata.opens)
@@ -127,20 +147,8 @@ def _prepare_cache(mode: str, files: Files, comm: Comm, *, direct: bool) -> dict
     elif mode != COLD:
         cache.fill(mine)
     comm.barrier()
-    by_rank = comm.allgather((host_name(), cache.passed(mine) if past else cache.residency(mine)))
-    parts = [part for _, part in by_rank]
-    return {
-        "resident_share": furthest_share(mode, by_rank),
-        "attestable": all(part.attestable for part in parts),
-        "memory_backed": any(part.memory_backed for part in parts),
-        "note": next((part.note for part in parts if part.note), None),
-    }
-
-
-def _start(folder: Path) -> tuple[int, Callable[[Comm], dict[str, Any]]]:
-    job, files = load(folder)
-    return job.ranks, lambda comm: measure(job, files, comm, say)
+    return caches(mode, comm.allgather((host_name(), cache.passed(mine) if past else cache.residency(mine))))
 
 
 if __name__ == "__main__":
-    raise SystemExit(run_measuring_rank(_start))
+    raise SystemExit(run_measuring_rank(Job, measure))

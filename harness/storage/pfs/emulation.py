@@ -69,6 +69,18 @@ def mounted(spec: PfsSpec, source: Path, nodes: int, *, writable: bool = False) 
 
 
 @contextmanager
+def places(
+    spec: PfsSpec | None, source: Path, nodes: int, *, writable: bool = False
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Where each node finds a folder, and the file for `Board.open`: empty where no file system is emulated."""
+    if spec is None:
+        yield (str(source),) * nodes, ""
+        return
+    with mounted(spec, source, nodes, writable=writable) as emulation:
+        yield tuple(map(str, emulation.mounts)), str(emulation.board)
+
+
+@contextmanager
 def emulated(spec: PfsSpec, source: Path, nodes: int, work: Path, *, writable: bool = False) -> Iterator[Emulation]:
     """Mount `source` once for each of `nodes` virtual nodes in the folder `work`, each as slow as `spec` says.
 

@@ -19,7 +19,7 @@ from dlio_bench.harness.cluster.environment import cpu_model, host_name, timesta
 from dlio_bench.harness.cluster.process import python_command
 from dlio_bench.harness.cluster.start import Launch
 from dlio_bench.harness.commands.calibration import description
-from dlio_bench.harness.commands.calibration.compute.job import Job
+from dlio_bench.harness.commands.calibration.compute.process import Job
 from dlio_bench.harness.ground.folders import require_file
 from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
@@ -29,6 +29,7 @@ from dlio_bench.units import format_seconds
 
 WORK = "dlio-bench-compute-"
 LEAST_STEPS = 5
+LOST = "no profile was written. Ask for smaller batches with --batch"
 _HEAD = "# Written by `dlio-bench calibrate --compute`; use it with `--compute emulate:@FILE`.\n\n"
 
 
@@ -49,7 +50,7 @@ def calibrate(options: Options, out: Path, *, as_json: bool) -> int:
     require_place(out)
     progress = Progress()
     with temp_folder(WORK) as work:
-        times = _measured(job, work, progress)
+        times = launched(_process, job, work, progress.under("calibrating"), share="set TMPDIR to one", lost=LOST)
     progress.done()
     profile = make_profile(job, times)
     tables = to_tables(profile)
@@ -144,13 +145,6 @@ def render(profile: Profile) -> str:
     return "\n".join(lines)
 
 
-def _measured(job: Job, work: Path, progress: Progress) -> dict[str, Any]:
-    """What `process.measure` finds, in a process of its own: that a network does not fit into memory ends it alone."""
-
-    def heard(event: dict[str, Any]) -> None:
-        progress.show(f"calibrating  {event['what']}")
-
-    job.save(work)
-    command = python_command("dlio_bench.harness.commands.calibration.compute.process", str(work))
-    lost = "no profile was written. Ask for smaller batches with --batch"
-    return launched(Launch("local", command, {}), work, heard, share="set TMPDIR to one", lost=lost)
+def _process(work: Path) -> Launch:
+    """A process of its own measures: that a network does not fit into memory ends it alone."""
+    return Launch("local", python_command("dlio_bench.harness.commands.calibration.compute.process", str(work)), {})

@@ -1,5 +1,6 @@
-"""What every way of coupling offers both sides, and what they check of each output."""
+"""What every way of coupling offers both sides, what they check of each output, and what each side does uncoupled."""
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import crc32c
@@ -11,6 +12,7 @@ from dlio_bench.benchmarks.grayscott.solver import Slab
 from dlio_bench.errors import DataError
 
 Array = npt.NDArray[np.float64]
+KEPT = 4  # outputs that the solver holds in memory; each is copied over the oldest
 ABOUT = 4  # int64 numbers that travel with a slab: number of the output, first plane, planes, CRC
 
 
@@ -75,3 +77,34 @@ def require(told: npt.NDArray[Any], number: int, part: Slab, fields: Array, way:
             f"Coupling through {way}: the checksum of output {number}, planes from {first} on, is not that of what "
             "the solver gave out. The bytes changed on their way: look at the file system and its logs."
         )
+
+
+class MemoryOutlet:
+    """The solver alone: it keeps its outputs in memory."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        """shape: of this rank's slab."""
+        self.clock = Clock()
+        self._kept = np.zeros((KEPT, *shape))
+
+    def put(self, number: int, fields: Array) -> None:
+        """See Outlet."""
+        self._kept[number % KEPT] = fields
+
+    def close(self) -> None:
+        """See Outlet."""
+
+
+class MemoryInlet:
+    """A twin alone: it has all states in memory."""
+
+    def __init__(self, states: Sequence[Array]) -> None:
+        self.clock = Clock()
+        self._states = states
+
+    def take(self, number: int, out: Array) -> None:
+        """See Inlet."""
+        out[:] = self._states[number - 1]
+
+    def close(self) -> None:
+        """See Inlet."""
