@@ -25,9 +25,9 @@ from dlio_bench.harness.commands.generation.amount import SplitSize, counts
 from dlio_bench.harness.commands.generation.job import Job
 from dlio_bench.harness.commands.generation.options import GenerateOptions
 from dlio_bench.harness.commands.generation.ranks import by_ranks, meeting_folder, plan_ranks
-from dlio_bench.harness.ground.arguments import allocated_scale
 from dlio_bench.harness.ground.folders import cache_folder
 from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.harness.ground.starting import allocated_scale
 from dlio_bench.interruptible import interruptible
 from dlio_bench.units import format_bytes, format_percent, format_seconds
 
