@@ -13,7 +13,8 @@ from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import PHYSICAL
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.readers.registry import Resources, open_reader
+from dlio_bench.harness.readers.registry import open_reader
+from dlio_bench.harness.readers.resources import Resources
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.readers.session import Tally, largest, planned, touched
 from tests.datasets import VARIANTS, layout, made
