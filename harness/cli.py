@@ -10,45 +10,66 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
+from typing import Annotated, cast
+
+from msgspec import Struct
 
 from dlio_bench import signals
 from dlio_bench.errors import BenchError, EnvironmentFailure, JobEnded, OutOfTime, UsageError, out_of_memory
-from dlio_bench.harness.cluster import life, stacks, walltime, watch
+from dlio_bench.harness.cluster import life, stacks, walltime
 from dlio_bench.harness.cluster.variables import STARTED
-from dlio_bench.harness.commands.acceptance import arguments as acceptance
+from dlio_bench.harness.commands.acceptance.options import ACCEPT
 from dlio_bench.harness.commands.bench_readers.options import BENCH_READERS
 from dlio_bench.harness.commands.calibration.options import CALIBRATE
 from dlio_bench.harness.commands.capacity.options import CAPACITY
 from dlio_bench.harness.commands.checkpoints.options import CHECKPOINT
 from dlio_bench.harness.commands.coupling.options import COUPLE
 from dlio_bench.harness.commands.generation.options import GENERATE, INDEX, PLAN_DATA, VERIFY
-from dlio_bench.harness.commands.job_script import arguments as job_script
-from dlio_bench.harness.commands.parser import Parser
-from dlio_bench.harness.commands.results import arguments as results
-from dlio_bench.harness.commands.results import compare, export, judge, report
+from dlio_bench.harness.commands.job_script.options import SBATCH
+from dlio_bench.harness.commands.parser import Parser, joined
+from dlio_bench.harness.commands.results.compare import COMPARE
+from dlio_bench.harness.commands.results.export import EXPORT
+from dlio_bench.harness.commands.results.judge import JUDGE
+from dlio_bench.harness.commands.results.report import REPORT
+from dlio_bench.harness.commands.results.show import SHOW
+from dlio_bench.harness.commands.results.watch import WATCH
 from dlio_bench.harness.commands.run.options import EXIT_STATUSES, MAIN_EXAMPLE, RUN
 from dlio_bench.harness.commands.storage_bench.options import STORAGE
-from dlio_bench.harness.commands.studies import arguments as studies
-from dlio_bench.harness.commands.tracing.arguments import add_trace, run_trace
-from dlio_bench.harness.ground.arguments import add_hosts, joined, settle
+from dlio_bench.harness.commands.studies.options import REPRODUCE
+from dlio_bench.harness.commands.tracing.options import TRACE
+from dlio_bench.harness.ground import options as opt
+from dlio_bench.harness.ground import starting
 from dlio_bench.harness.ground.folders import require_local
-from dlio_bench.harness.ground.options import Commands
 from dlio_bench.harness.ground.subcommands import MESSAGE, going_on
-from dlio_bench.harness.live import arguments as live
 from dlio_bench.harness.machine.mounts import failed_call
 from dlio_bench.harness.machine.waits import signals_heard
-from dlio_bench.harness.simulator import arguments as simulator
+from dlio_bench.harness.simulator.options import SIMULATE
 from dlio_bench.units import format_seconds
 from dlio_bench.wrapping import printable
 
-LAUNCHING = ("run", "generate", "storage", "bench-readers", "calibrate", "couple", "checkpoint")  # ranks
 JOINING = ("run", "generate", "storage", "calibrate")  # may take processes that are there for their ranks
-DECLARED = (
-    RUN, GENERATE, VERIFY, INDEX, PLAN_DATA, STORAGE, BENCH_READERS, CALIBRATE, CAPACITY, COUPLE, CHECKPOINT,
-)  # fmt: skip
 IN_PARTS = ("run", "capacity", "accept", "reproduce")  # start no part that cannot be over in time
-STARTING = (*LAUNCHING, "capacity", "accept", "reproduce")  # also those that start commands which launch ranks
+
+
+class ListOptions(Struct, frozen=True, kw_only=True):
+    """The options of `list`."""
+
+    json: opt.Json = False
+
+
+class DoctorOptions(Struct, frozen=True, kw_only=True):
+    """The options of `doctor`."""
+
+    data: Annotated[Path | None, opt.folder("folder whose file system is examined (default: the dataset cache)")] = None
+    json: opt.Json = False
+
+
+class HelpOptions(Struct, frozen=True, kw_only=True):
+    """The options of `help`."""
+
+    page: Annotated[
+        str | None, opt.argument("NAME", "such as limits, limits.toml or run (default: list all)", nargs="?")
+    ] = None
 
 
 def parser() -> Parser:
@@ -60,107 +81,68 @@ def parser() -> Parser:
     )
     top.add_argument("--version", action="store_true", help="print the version and end")
     made = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    commands = cast("Commands", made)  # a Parser is an ArgumentParser
     for command in DECLARED:
-        command.add(commands)
-    simulator.add_simulate(commands)
-    acceptance.add_accept(commands)
-    studies.add_reproduce(commands)
-    job_script.add_sbatch(commands)
-    live.add_watch(commands)
-    results.add_show(commands)
-    compare.add_compare(commands)
-    export.add_export(commands)
-    judge.add_judge(commands)
-    report.add_report(commands)
-    add_trace(commands)
-    for name in LAUNCHING:
-        commands.choices[name].add_argument(
-            "--timeout",
-            type=watch.parse_timeout,
-            default=watch.DEFAULT_TIMEOUT,
-            metavar="TIME",
-            help="end the run if a rank neither reads nor computes for this long (default "
-            f"{watch.DEFAULT_TIMEOUT}; 0: never)",
-        )
-    for name in STARTING:
-        add_hosts(commands.choices[name])
-        commands.choices[name].add_argument(
-            "--walltime",
-            metavar="TIME",
-            help="end within this time, with "
-            + ("the trials that had ended" if name == "checkpoint" else "what is finished and the command that goes on")
-            + " (default: the time that the scheduler's job has left; 0: as long as it takes)",
-        )
-    listing = commands.add_parser(
-        "list",
-        help="list workloads, their step times, pipelines and sources; readers and orders",
-        description="Show every name that `run` takes, and where each number comes from.",
-    )
-    listing.add_argument("--json", action="store_true", help="print JSON")
-    doctor = commands.add_parser(
-        "doctor",
-        help="check what is installed and what the machine can do; name a fix for what is missing",
-        description="Check Python, packages, MPI, launchers and the file system of a folder. Changes nothing.",
-    )
-    doctor.add_argument(
-        "--data", type=Path, metavar="DIR", help="folder whose file system is examined (default: the dataset cache)"
-    )
-    doctor.add_argument("--json", action="store_true", help="print JSON")
-    pages = commands.add_parser(
-        "help",
-        help="print a page of the documentation, an example file, or the options of a command",
-        description="Print a page of the documentation as Markdown, an example file, or the options of a command.",
-    )
-    pages.add_argument("page", nargs="?", metavar="NAME", help="such as limits, limits.toml or run (default: list all)")
+        command.add(cast("opt.Commands", made))  # a Parser is an ArgumentParser
     return top
 
 
-def _list(options: argparse.Namespace) -> int:
+def _list(given: opt.Given) -> int:
     from dlio_bench.harness.commands.listing import listing, render
 
     document = listing()
-    print(json.dumps(document, indent=1) if options.json else render(document))
+    print(json.dumps(document, indent=1) if "json" in given else render(document))
     return 0
 
 
-def _doctor(options: argparse.Namespace) -> int:
+def _doctor(given: opt.Given) -> int:
     from msgspec.structs import asdict
 
     from dlio_bench.harness.commands.doctor import examine, render, worst
     from dlio_bench.harness.ground.folders import cache_folder
 
+    options = DoctorOptions(**given)
     findings = examine(options.data or cache_folder(None))
     print(json.dumps([asdict(finding) for finding in findings], indent=1) if options.json else render(findings))
     return worst(findings)
 
 
-def _help(options: argparse.Namespace) -> int:
+def _help(given: opt.Given) -> int:
     from dlio_bench.harness.commands import pages
 
-    if options.page in COMMANDS:
-        parser().parse_args([options.page, "--help"])
-    print(pages.listed() if options.page is None else pages.page(options.page).rstrip("\n"))
+    page = HelpOptions(**given).page
+    if page in COMMANDS:
+        parser().parse_args([page, "--help"])
+    print(pages.listed() if page is None else pages.page(page).rstrip("\n"))
     return 0
 
 
-COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
-    **{command.name: command.call for command in DECLARED},
-    "simulate": simulator.run_simulate,
-    "accept": acceptance.run_accept,
-    "reproduce": studies.run_reproduce,
-    "sbatch": job_script.run_sbatch,
-    "watch": live.run_watch,
-    "show": results.run_show,
-    "compare": compare.run_compare,
-    "export": export.run_export,
-    "judge": judge.run_judge,
-    "report": report.run_report,
-    "trace": run_trace,
-    "list": _list,
-    "doctor": _doctor,
-    "help": _help,
-}
+LIST = opt.Command(
+    "list",
+    "list workloads, their step times, pipelines and sources; readers and orders",
+    "Show every name that `run` takes, and where each number comes from.",
+    ListOptions,
+    _list,
+)
+DOCTOR = opt.Command(
+    "doctor",
+    "check what is installed and what the machine can do; name a fix for what is missing",
+    "Check Python, packages, MPI, launchers and the file system of a folder. Changes nothing.",
+    DoctorOptions,
+    _doctor,
+)
+HELP = opt.Command(
+    "help",
+    "print a page of the documentation, an example file, or the options of a command",
+    "Print a page of the documentation as Markdown, an example file, or the options of a command.",
+    HelpOptions,
+    _help,
+)
+DECLARED = (
+    RUN, GENERATE, VERIFY, INDEX, PLAN_DATA, STORAGE, BENCH_READERS, CALIBRATE, CAPACITY, COUPLE, CHECKPOINT, SIMULATE,
+    ACCEPT, REPRODUCE, SBATCH, WATCH, SHOW, COMPARE, EXPORT, JUDGE, REPORT, TRACE, LIST, DOCTOR, HELP,
+)  # fmt: skip
+STARTING = [command.name for command in DECLARED if command.process]  # ranks, or commands that do
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {command.name: command.call for command in DECLARED}
 
 
 NEED_LESS = {  # command -> options that need less memory
@@ -272,10 +254,7 @@ def _command(argv: Sequence[str] | None) -> int:
         parser().print_help(sys.stderr)
         return UsageError.status
     _require_local(options)
-    if hasattr(options, "timeout"):  # of commands that launch ranks
-        watch.allow(options.timeout)
-        del options.timeout
-    settle(options)
+    starting.settle(options)
     if options.command not in STARTING:
         return COMMANDS[options.command](options)
     if STARTED not in os.environ:
@@ -283,8 +262,8 @@ def _command(argv: Sequence[str] | None) -> int:
             return _join(options.command, sys.argv[1:] if argv is None else argv)
         if (others := life.beside(os.environ)) > 1:
             return _refuse_copies(others, joins=options.command in JOINING)
-    walltime.settle(options.walltime, walltime.MARGIN_SECONDS if options.command in IN_PARTS else walltime.LAST_SECONDS)
-    del options.walltime
+    kept = walltime.MARGIN_SECONDS if options.command in IN_PARTS else walltime.LAST_SECONDS
+    walltime.settle(getattr(options, "walltime", None), kept)
     left = walltime.left()
     launches = not getattr(options, "dry_run", False)
     if launches and left is not None and left <= walltime.LAST_SECONDS:

@@ -2,6 +2,7 @@
 
 import argparse
 import re
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from dlio_bench.errors import UsageError, did_you_mean
@@ -43,6 +44,18 @@ class Parser(argparse.ArgumentParser):
                     f"{command} does not know {' '.join(unknown)}.{hint} `{parser.prog} --help` shows what there is."
                 )
         self.error(f"unrecognized arguments: {' '.join(unknown)}")
+
+
+def joined(argv: Sequence[str]) -> list[str]:
+    """argv with `--launcher-args VALUE` as one word: argparse takes a value that begins with a hyphen for an option.
+
+    The same of `--fraction -1%`, so that the error tells of its value.
+    """
+    words = list(argv)
+    for place, word in enumerate(words[:-1]):
+        if word == "--launcher-args" or (word == "--fraction" and words[place + 1].endswith("%")):
+            return [*words[:place], f"{word}={words[place + 1]}", *words[place + 2 :]]
+    return words
 
 
 class Help(argparse.HelpFormatter):

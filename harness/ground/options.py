@@ -12,7 +12,7 @@ option that several commands have is declared once, at the end of this file, as 
 import argparse
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, get_type_hints
@@ -43,7 +43,10 @@ class Option(Struct, frozen=True):
 
 
 class Command(Struct, frozen=True):
-    """A command. run: gets what the user gave, by fields of `options`, and returns the exit status."""
+    """A command. run: gets what the user gave, by fields of `options`, and returns the exit status.
+
+    process: groups of options that hold for the whole process, see `ground.starting`.
+    """
 
     name: str
     help: str
@@ -51,38 +54,44 @@ class Command(Struct, frozen=True):
     options: type[Struct]
     run: Callable[[Given], int]
     epilog: str | None = None
+    process: tuple[type[Struct], ...] = ()
 
     def add(self, commands: Commands) -> None:
         """Its parser, whose Namespace has what the user gave and nothing else."""
         parser = commands.add_parser(self.name, help=self.help, description=self.description, epilog=self.epilog)
         groups: dict[str, argparse._ActionsContainer] = {"": parser}
-        title = ""
-        for field, hint in get_type_hints(self.options, include_extras=True).items():
-            notes = getattr(hint, "__metadata__", ())
-            title = next((note.title for note in notes if isinstance(note, Group)), title)
-            if title not in groups:
-                groups[title] = parser.add_argument_group(title)
-            add_field(groups[title], field, hint)
+        for struct in (self.options, *self.process):
+            title = ""
+            for field, hint in get_type_hints(struct, include_extras=True).items():
+                notes = getattr(hint, "__metadata__", ())
+                title = next((note.title for note in notes if isinstance(note, Group)), title)
+                if title not in groups:
+                    groups[title] = parser.add_argument_group(title)
+                _add_field(groups[title], field, notes)
 
     def call(self, parsed: argparse.Namespace) -> int:
         """Run it on what the parser found."""
         return self.run(self.given(parsed))
 
     def given(self, parsed: argparse.Namespace) -> Given:
-        """What the user gave of its options."""
+        """What the user gave of its options; what may be given several times as a tuple."""
         fields = self.options.__struct_fields__
-        return {name: value for name, value in vars(parsed).items() if name in fields and value not in (None, [])}
+        return {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in vars(parsed).items()
+            if name in fields and value not in (None, [])
+        }
 
 
-def add_field(container: argparse._ActionsContainer, field: str, hint: Any, default: Any = argparse.SUPPRESS) -> None:
+def _add_field(container: argparse._ActionsContainer, field: str, notes: Iterable[Any]) -> None:
     """The option of a field, if its type declares one."""
-    for note in getattr(hint, "__metadata__", ()):
+    for note in notes:
         if isinstance(note, Option):
             if note.names == ("",):  # argparse would take SUPPRESS for a value
                 container.add_argument(field, **note.settings)
             else:
                 names = note.names or (f"--{field.replace('_', '-')}",)
-                container.add_argument(*names, dest=field, default=default, **note.settings)
+                container.add_argument(*names, dest=field, default=argparse.SUPPRESS, **note.settings)
 
 
 def option(help: str, *names: str, **settings: Any) -> Option:

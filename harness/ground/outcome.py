@@ -1,6 +1,5 @@
 """What a CI job takes from a command that judges: an exit status, JUnit XML, and Markdown for the job's summary."""
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,15 +67,3 @@ class Outcome(Struct, frozen=True):
         if self.require == ACCEPTANCE and judgement.class_ != "ACCEPTANCE":
             print(f"dlio-bench: --require acceptance: the class is {judgement.class_}.", file=sys.stderr)
         return required(judgement, acceptance=self.require == ACCEPTANCE)
-
-
-def add_outcome(options: argparse._ActionsContainer) -> None:
-    """`--junit`, `--markdown` and `--require`."""
-    opt.add_field(options, "junit", Junit, None)
-    opt.add_field(options, "markdown", Markdown, None)
-    add_require(options)
-
-
-def add_require(options: argparse._ActionsContainer) -> None:
-    """`--require`."""
-    opt.add_field(options, "require", Require, None)

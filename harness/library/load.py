@@ -29,7 +29,8 @@ from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.plan.orders import Shape
 from dlio_bench.harness.plan.policies import ALIASES, LOADERS, OWN, POLICIES, REDRAWN, Policy, find, order_of
 from dlio_bench.harness.readers.placed.tiers import DISK, RAM, Tiers
-from dlio_bench.harness.readers.registry import RankContext, Resources, opened, view_of
+from dlio_bench.harness.readers.registry import opened, view_of
+from dlio_bench.harness.readers.resources import RankContext, Resources
 from dlio_bench.harness.readers.session import Reader, SampleView
 from dlio_bench.harness.readers.threads import reading_threads
 from dlio_bench.harness.storage.direct import Alignment, alignment_of

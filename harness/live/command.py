@@ -25,7 +25,7 @@ Record = dict[str, Any]
 
 
 def watch(folder: Path, *, once: bool, as_json: bool, every: float, most: float | None) -> int:
-    """Show the status of the run in `folder` until it ends; the exit status, see `arguments`.
+    """Show the status of the run in `folder` until it ends; the exit status is that of the run.
 
     once: show it as it is now; every: seconds between two looks; most: seconds of silence that it bears (0: any;
     None: SILENCE, and any before the run has begun to write).

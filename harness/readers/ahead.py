@@ -11,6 +11,7 @@ import numpy.typing as npt
 from dlio_bench import recorder
 from dlio_bench.batches import Batch, Block
 from dlio_bench.errors import UsageError
+from dlio_bench.harness.readers.resources import Resources
 from dlio_bench.harness.readers.session import (
     Fetcher,
     OpenFetcher,
@@ -59,25 +60,22 @@ class Ahead:
         self,
         sample_view: SampleView,
         open_extents: OpenFetcher,
+        resources: Resources,
         *,
-        threads: int,
-        staging_bytes: int,
-        batch_bytes: int,
-        step_seconds: float = 0.0,
         spare_cores: int,
-        fixed: bool = False,
     ) -> None:
-        """Make slots for batches of at most `batch_bytes`. UsageError when the staging buffer cannot hold two.
+        """Make slots for batches. UsageError when the staging buffer cannot hold two.
 
-        threads: at most; how many read follows from what reads take (see threads.readers). step_seconds: how long the
-        trainer computes in a step. spare_cores: threads that can compute beside trainers. fixed: all threads read
-        while storage keeps them waiting.
+        How many threads read follows from what reads take (see threads.readers); all of them read while storage keeps
+        them waiting, if their number is given. spare_cores: threads that can compute beside trainers.
         """
-        self._fixed = fixed
+        staging_bytes, batch_bytes = resources.staging_bytes, resources.batch_bytes
+        self._fixed = resources.most_threads in (None, resources.threads)
         self.sample_view = sample_view
         self.processes: tuple[int, ...] = ()
         self._open_extents = open_extents
-        self._threads, self._step_seconds, self._spare_cores = threads, step_seconds, spare_cores
+        self._threads = resources.most_threads or resources.threads
+        self._step_seconds, self._spare_cores = resources.step_seconds, spare_cores
         slots = slots_of(staging_bytes, batch_bytes)
         if slots < FEWEST_SLOTS:
             raise UsageError(

@@ -10,16 +10,17 @@ from contextlib import contextmanager
 from queue import SimpleQueue
 
 from dlio_bench.batches import Batch, Block
+from dlio_bench.harness.readers.resources import Resources
 from dlio_bench.harness.readers.session import Planned, Reader, Tally, touched_buffer
 
 
 class Inline:
-    """Hands over the batches of `reader` through `queue` slots of `batch_bytes`, copied by the producer's thread."""
+    """Hands over the batches of `reader` through the slots of a queue, copied by the producer's thread."""
 
-    def __init__(self, reader: Reader, queue: int, batch_bytes: int) -> None:
+    def __init__(self, reader: Reader, resources: Resources) -> None:
         self.sample_view, self.processes = reader.sample_view, reader.processes
         self._reader = reader
-        self._slots = [touched_buffer(batch_bytes) for _ in range(queue)]
+        self._slots = [touched_buffer(resources.batch_bytes) for _ in range(resources.inline_queue)]
 
     @property
     def options(self) -> dict[str, int]:

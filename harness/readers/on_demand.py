@@ -6,16 +6,17 @@ from contextlib import contextmanager
 import numpy as np
 
 from dlio_bench.batches import Batch, Block
+from dlio_bench.harness.readers.resources import Resources
 from dlio_bench.harness.readers.session import OpenFetcher, Planned, SampleView, Tally, stored_by_epoch, touched_buffer
 
 
 class OnDemand:
     """One buffer of one batch, filled in the caller's thread."""
 
-    def __init__(self, sample_view: SampleView, open_extents: OpenFetcher, *, batch_bytes: int) -> None:
+    def __init__(self, sample_view: SampleView, open_extents: OpenFetcher, resources: Resources) -> None:
         self.sample_view = sample_view
         self._open_extents = open_extents
-        self._buffer = touched_buffer(batch_bytes)
+        self._buffer = touched_buffer(resources.batch_bytes)
         self.options: dict[str, int] = {"threads": 0, "slots": 1}
         self.processes: tuple[int, ...] = ()
 

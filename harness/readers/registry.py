@@ -6,15 +6,12 @@ All readers read files by the same code, so that a gain comes from the policy.
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dlio_bench.batches import Ids
 from dlio_bench.benchmarks.pipeline import Decode, Pipeline
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.cluster.comm import Comm, Solo
-from dlio_bench.harness.cluster.interfaces import LOOPBACK
 from dlio_bench.harness.plan.policies import (
     AHEAD,
     LOADERS,
@@ -31,9 +28,8 @@ from dlio_bench.harness.readers.ahead import Ahead
 from dlio_bench.harness.readers.inline import Inline
 from dlio_bench.harness.readers.on_demand import OnDemand
 from dlio_bench.harness.readers.placed.reader import Placed
-from dlio_bench.harness.readers.placed.rules import filling_threads
-from dlio_bench.harness.readers.placed.tiers import Tiers
-from dlio_bench.harness.readers.session import OpenExtents, OpenFetcher, Reader, SampleView, largest, planned
+from dlio_bench.harness.readers.resources import ALONE, RankContext, Resources
+from dlio_bench.harness.readers.session import OpenExtents, Reader, SampleView, largest, planned
 from dlio_bench.harness.readers.staged import Staged
 from dlio_bench.harness.readers.streamed import Streamed
 from dlio_bench.harness.readers.tfdata import TfData, shuffle_buffer
@@ -41,57 +37,9 @@ from dlio_bench.harness.readers.threads import spare_cores
 from dlio_bench.harness.readers.torch_loader import TorchLoader
 from dlio_bench.harness.readers.upstream import Published
 from dlio_bench.harness.readers.web_loader import WebLoader
-from dlio_bench.harness.storage.direct import Alignment
 from dlio_bench.harness.storage.extents import ExtentReader
-from dlio_bench.harness.streams.crew import Crew
 
-NO_TIERS = Tiers()
 READS_AS = "double-buffer"  # the policy by which a producer of streams reads what it publishes
-
-
-class Resources(Struct, frozen=True):
-    """What a reader may use: threads, and bytes of staging buffer. `batch_bytes`: of its largest batch (see `opened`).
-
-    most_threads: how many may read ahead while storage keeps them waiting, if that is not always `threads`.
-    """
-
-    threads: int
-    staging_bytes: int
-    batch_bytes: int = 0
-    step_seconds: float = 0.0  # that the trainer computes between two batches
-    check_crc: bool = False  # compare every delivered field with its CRC32C of generation
-    staged: Mapping[int, Path] = field(default_factory=dict)  # file -> its copy on node-local storage
-    tiers: Tiers = NO_TIERS  # of a node, for placements of samples
-    fetcher: OpenFetcher | None = None  # the source of samples, if not their files
-    most_threads: int | None = None
-    inline_queue: int = 0  # batches that a producer in this process has ready; 0: other ranks publish
-    alignment: Alignment | None = None  # of direct reads of the dataset's files; None: reads are buffered
-
-
-class RankContext(Struct, frozen=True):
-    """The place of a rank in the job: ranks fill node after node. `tier`: the node's folder on node-local storage.
-
-    `address`: on which the rank serves samples to others. crew: this rank among those that publish streams.
-    """
-
-    comm: Comm
-    ranks_per_node: int = 1
-    tier: Path | None = None
-    address: str = LOOPBACK
-    crew: Crew | None = None
-
-    @property
-    def nodes(self) -> int:
-        """Nodes of the job."""
-        return self.comm.size // self.ranks_per_node
-
-    @property
-    def node(self) -> int:
-        """This rank's node."""
-        return self.comm.rank // self.ranks_per_node
-
-
-ALONE = RankContext(Solo())
 
 
 def _deliver(
@@ -103,18 +51,10 @@ def _deliver(
         return _extents(sample_view, resources, resources.staged)
 
     if policy.delivery == ON_DEMAND:
-        return OnDemand(sample_view, resources.fetcher or extents, batch_bytes=resources.batch_bytes)
+        return OnDemand(sample_view, resources.fetcher or extents, resources)
     if policy.delivery == AHEAD:
-        return Ahead(
-            sample_view,
-            resources.fetcher or extents,
-            threads=resources.most_threads or resources.threads,
-            fixed=resources.most_threads in (None, resources.threads),
-            staging_bytes=resources.staging_bytes,
-            batch_bytes=resources.batch_bytes,
-            step_seconds=resources.step_seconds,
-            spare_cores=spare_cores(context.comm.cores.rank),
-        )
+        cores = spare_cores(context.comm.cores.rank)
+        return Ahead(sample_view, resources.fetcher or extents, resources, spare_cores=cores)
     if policy.delivery == STREAM:
         return _streamed(sample_view, resources, context)
     if policy.delivery in LOADERS:
@@ -130,47 +70,22 @@ def _deliver(
 
 def _loader(sample_view: SampleView, policy: Policy, resources: Resources, extents: OpenExtents) -> Reader:
     """Somebody else's loader."""
-    if policy.delivery == TF_DATA:
-        return TfData(
-            sample_view,
-            extents,
-            threads=resources.threads,
-            staging_bytes=resources.staging_bytes,
-            buffer=shuffle_buffer(policy.order),
-            check=resources.check_crc,
-        )
     if policy.delivery == TORCH:
-        return TorchLoader(
-            sample_view,
-            threads=resources.threads,
-            staging_bytes=resources.staging_bytes,
-            batch_bytes=resources.batch_bytes,
-            check=resources.check_crc,
-        )
+        return TorchLoader(sample_view, resources)
+    buffer = shuffle_buffer(policy.order)
+    if policy.delivery == TF_DATA:
+        return TfData(sample_view, extents, resources, buffer=buffer)
     assert policy.delivery == WEBDATASET
-    return WebLoader(
-        sample_view,
-        threads=resources.threads,
-        staging_bytes=resources.staging_bytes,
-        batch_bytes=resources.batch_bytes,
-        buffer=shuffle_buffer(policy.order),
-        check=resources.check_crc,
-    )
+    return WebLoader(sample_view, resources, buffer=buffer)
 
 
 def _streamed(sample_view: SampleView, resources: Resources, context: RankContext) -> Reader:
     if resources.inline_queue:
         reader = _deliver(sample_view, find(READS_AS), resources, context, None)
-        return Inline(reader, resources.inline_queue, resources.batch_bytes)
+        return Inline(reader, resources)
     if context.crew is None:
         raise UsageError("Reader 'stream' needs ranks that publish, which `dlio-bench run` starts. Use another reader.")
-    return Streamed(
-        sample_view,
-        context.crew,
-        context.comm,
-        staging_bytes=resources.staging_bytes,
-        batch_bytes=resources.batch_bytes,
-    )
+    return Streamed(sample_view, context.crew, context.comm, resources)
 
 
 def _extents(
@@ -209,21 +124,12 @@ def open_reader(
             lambda fetcher: deliver(replace(resources, fetcher=fetcher)),
             lambda decoded: _extents(sample_view, resources, decoded=decoded),
             context,
-            resources.tiers,
-            threads=filling_threads(resources.threads),
-            uncached=resources.alignment is not None or sample_view.dataset.store is not None,
+            resources,
         )
     if policy.rule.files is None:
         return deliver(resources)
     copies: dict[int, Path] = {}  # filled by the placement before the delivery opens its first file
-    return Staged(
-        deliver(replace(resources, staged=copies)),
-        copies,
-        policy.rule,
-        context,
-        threads=resources.threads,
-        alignment=resources.alignment,
-    )
+    return Staged(deliver(replace(resources, staged=copies)), copies, policy.rule, context, resources)
 
 
 def view_of(

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,13 +17,10 @@ from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.comm import Outgoing, together
 from dlio_bench.harness.plan.placement.files import Share
 from dlio_bench.harness.plan.placement.rule import Placement
+from dlio_bench.harness.readers.resources import RankContext, Resources
 from dlio_bench.harness.readers.session import Planned, Reader, Tally, touched_buffer
 from dlio_bench.harness.storage import tier
-from dlio_bench.harness.storage.direct import Alignment
 from dlio_bench.units import format_bytes
-
-if TYPE_CHECKING:
-    from dlio_bench.harness.readers.registry import RankContext  # which imports this file
 
 HAND_OVER = CODE["hand-over"]
 
@@ -42,14 +38,10 @@ class Staged:
         delivery: Reader,
         copies: dict[int, Path],
         placement: Placement,
-        context: "RankContext",
-        *,
-        threads: int,
-        alignment: Alignment | None = None,
+        context: RankContext,
+        resources: Resources,
     ) -> None:
-        """`copies`: filled here, and used by `delivery` to find a file's copy. `alignment`: of direct reads of what is
-        copied; None: they are buffered. UsageError when there is no tier.
-        """
+        """`copies`: filled here, and used by `delivery` to find a file's copy. UsageError when there is no tier."""
         assert placement.files is not None
         if context.tier is None:
             raise UsageError(
@@ -62,10 +54,10 @@ class Staged:
         self._name, self._rule = placement.name, placement.files
         largest = max(entry.bytes for entry in self.sample_view.dataset.manifest.files)
         chunk = min(tier.CHUNK_BYTES, max(largest, 1))
-        self._alignment = alignment
-        if alignment is not None:
-            chunk = alignment.up(chunk)
-        self._buffers = [memoryview(touched_buffer(chunk)) for _ in range(threads)]
+        self._alignment = resources.alignment
+        if self._alignment is not None:
+            chunk = self._alignment.up(chunk)
+        self._buffers = [memoryview(touched_buffer(chunk)) for _ in range(resources.threads)]
         # pieces from other ranks need their own buffer: one is received while another is sent
         self._inbox = memoryview(touched_buffer(chunk if self._rule.handed_over else 0))
         self._decided: tuple[Sequence[Planned], Share] | None = None

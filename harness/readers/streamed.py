@@ -22,6 +22,7 @@ from dlio_bench.errors import DataError, StreamLost, UsageError
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.life import life
 from dlio_bench.harness.readers.ahead import FEWEST_SLOTS, slots_of
+from dlio_bench.harness.readers.resources import Resources
 from dlio_bench.harness.readers.session import Planned, SampleView, Tally, stored_by_epoch, touched_buffer
 from dlio_bench.harness.streams import adios
 from dlio_bench.harness.streams.crew import DONE, Closing, Crew, Opening
@@ -38,14 +39,13 @@ T = TypeVar("T")
 class Streamed:
     """A staging buffer that one thread fills from the streams of all producers."""
 
-    def __init__(
-        self, sample_view: SampleView, crew: Crew, comm: Comm, *, staging_bytes: int, batch_bytes: int
-    ) -> None:
+    def __init__(self, sample_view: SampleView, crew: Crew, comm: Comm, resources: Resources) -> None:
         """comm: of the ranks that train. UsageError where the staging buffer cannot hold two batches."""
         self.sample_view = sample_view
         self.processes: tuple[int, ...] = ()
         self._crew, self._comm = crew, comm
         self.published: list[Closing] = []  # what producers told at the end of the last session, on rank 0
+        staging_bytes, batch_bytes = resources.staging_bytes, resources.batch_bytes
         slots = slots_of(staging_bytes, batch_bytes)
         if slots < FEWEST_SLOTS:
             raise UsageError(

@@ -27,6 +27,7 @@ from dlio_bench.benchmarks import records, tensors
 from dlio_bench.benchmarks.pipeline import Plan, failure_of_files, read_failure
 from dlio_bench.components import CODE
 from dlio_bench.errors import BenchError, DataError
+from dlio_bench.harness.readers.resources import Resources
 from dlio_bench.harness.readers.session import OpenExtents, Planned, SampleView, Tally, stored_by_epoch
 from dlio_bench.harness.storage.extents import ExtentReader
 
@@ -50,28 +51,25 @@ class TfData:
     processes: tuple[int, ...] = ()
 
     def __init__(
-        self,
-        sample_view: SampleView,
-        open_extents: OpenExtents,
-        *,
-        threads: int,
-        staging_bytes: int,
-        buffer: int,
-        check: bool,
+        self, sample_view: SampleView, open_extents: OpenExtents, resources: Resources, *, buffer: int
     ) -> None:
         """Load TensorFlow. EnvironmentFailure where it is not installed."""
         self.sample_view = sample_view
         self._tf = tensors.tensorflow()
         self._open_extents = open_extents
-        self._threads = max(1, threads)
-        self._staging_bytes = staging_bytes
+        self._threads = max(1, resources.threads)
+        self._staging_bytes = resources.staging_bytes
         # a raw file is a sample without a CRC32C of its own
         self._bare = sample_view.dataset.manifest.container == "raw"
         self._compression = records.compression(sample_view.dataset)
         single = sample_view.dataset.file_per_sample
         self._buffer = 0 if single or self._compression != "" else min(buffer, self._room())
-        self._check = check
-        self.options = {"threads": self._threads, "shuffle_buffer": self._buffer, "staging_bytes": staging_bytes}
+        self._check = resources.check_crc
+        self.options = {
+            "threads": self._threads,
+            "shuffle_buffer": self._buffer,
+            "staging_bytes": self._staging_bytes,
+        }
 
     def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
         """See Reader.asks."""

@@ -19,6 +19,7 @@ import numpy as np
 
 from dlio_bench.batches import Batch, Block
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure
+from dlio_bench.harness.readers.resources import Resources
 from dlio_bench.harness.readers.session import Planned, SampleView, Tally, stored_by_epoch
 from dlio_bench.processes import fork_server
 
@@ -51,15 +52,13 @@ def pytorch() -> Any:
 class TorchLoader:
     """DataLoader with up to `threads` worker processes, as far as `staging_bytes` hold a batch of each."""
 
-    def __init__(
-        self, sample_view: SampleView, *, threads: int, staging_bytes: int, batch_bytes: int, check: bool
-    ) -> None:
+    def __init__(self, sample_view: SampleView, resources: Resources) -> None:
         """Load PyTorch. EnvironmentFailure where it is not installed."""
         self.sample_view = sample_view
         self._data = pytorch()
-        self._check = check
-        batches = max(1, staging_bytes // max(1, batch_bytes))
-        self._workers = max(1, min(threads, batches))
+        self._check = resources.check_crc
+        batches = max(1, resources.staging_bytes // max(1, resources.batch_bytes))
+        self._workers = max(1, min(resources.threads, batches))
         self._prefetch = max(1, min(PREFETCH, batches // self._workers))
         self.options = {"threads": 0, "processes": self._workers, "prefetch": self._prefetch}
         self.processes: tuple[int, ...] = ()

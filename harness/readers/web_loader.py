@@ -17,6 +17,7 @@ from crc32c import crc32c
 from dlio_bench.batches import Batch, Block, Bytes, Ids, is_validation
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure
 from dlio_bench.harness.readers import web_shards
+from dlio_bench.harness.readers.resources import Resources
 from dlio_bench.harness.readers.session import Planned, SampleView, Tally
 from dlio_bench.harness.readers.torch_loader import PREFETCH, explained, pytorch, quiet, working
 from dlio_bench.processes import fork_server
@@ -45,20 +46,18 @@ class WebLoader:
     buffer: samples that all workers of a rank together shuffle, at most as many as fill half of `staging_bytes`.
     """
 
-    def __init__(
-        self, sample_view: SampleView, *, threads: int, staging_bytes: int, batch_bytes: int, buffer: int, check: bool
-    ) -> None:
+    def __init__(self, sample_view: SampleView, resources: Resources, *, buffer: int) -> None:
         """Load PyTorch. EnvironmentFailure where it is not installed."""
         self.sample_view = sample_view
         self._data = pytorch()
         require_webdataset("webdataset")
-        self._check = check
+        self._check = resources.check_crc
         dataset = sample_view.dataset
-        batches = max(1, staging_bytes // max(1, batch_bytes))
-        self._workers = max(1, min(threads, batches, len(dataset.manifest.files)))
+        batches = max(1, resources.staging_bytes // max(1, resources.batch_bytes))
+        self._workers = max(1, min(resources.threads, batches, len(dataset.manifest.files)))
         self._prefetch = max(1, min(PREFETCH, batches // self._workers))
         mean = sum(entry.bytes for entry in dataset.manifest.files) / dataset.samples
-        self._buffer = max(1, min(buffer, int(staging_bytes / 2 / mean)) // self._workers) if buffer else 0
+        self._buffer = max(1, min(buffer, int(resources.staging_bytes / 2 / mean)) // self._workers) if buffer else 0
         self.options = {
             "threads": 0,
             "processes": self._workers,

@@ -2,12 +2,10 @@
 
 import json
 import sys
-from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 
 from dlio_bench.benchmarks.profile import ESTIMATE, Profile
@@ -22,6 +20,7 @@ from dlio_bench.harness.simulator import axes, grid, predict
 from dlio_bench.harness.simulator.answers import answer
 from dlio_bench.harness.simulator.axes import NODES, Axis
 from dlio_bench.harness.simulator.cases import Case
+from dlio_bench.harness.simulator.options import Options
 from dlio_bench.harness.simulator.predict import PUBLISHED
 from dlio_bench.harness.simulator.scenarios import SCENARIOS
 from dlio_bench.reports.document.typed import to_json
@@ -32,25 +31,6 @@ from dlio_bench.units import format_seconds
 
 WORKLOAD_EPOCHS = 3  # the first fills the caches, two read from them
 REPORT = "report.html"
-
-
-class Options(Struct, frozen=True):
-    """The options of the command line."""
-
-    workload: str | None
-    scenario: str | None
-    nodes: int | None
-    epochs: int | None
-    seed: int
-    system: Path | None
-    tiers: Mapping[str, int]
-    pfs_clients: str
-    policy: str
-    json: bool
-    vary: tuple[Axis, ...] = ()
-    out: Path | None = None
-    compute: str | None = None
-    accesses: float | None = None
 
 
 def simulate(options: Options) -> int:
@@ -149,12 +129,6 @@ def _named(name: str, pfs_clients: str) -> str:
 
 def make_case(options: Options) -> Case:
     """The case of a scenario, or of a workload at its published size. UsageError."""
-    for name in ("nodes", "epochs"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise UsageError(f"--{name} {value} cannot be simulated. It is at least 1.")
-    if not 0 <= options.seed < 2**63:
-        raise UsageError(f"--seed {options.seed} is out of range. It is a whole number from 0 to 2^63 - 1.")
     if (options.workload is None) == (options.scenario is None):
         raise UsageError("Name what to simulate: a workload with --nodes and --system, or a --scenario; not both.")
     return _scenario_case(options) if options.scenario else _workload_case(options)
@@ -249,7 +223,7 @@ def _step_time_source(step: Profile, batch: int) -> str:
 
 
 def _system(options: Options, default: str) -> System:
-    return load_system(str(options.system) if options.system else default).with_capacities(options.tiers)
+    return load_system(options.system or default).with_capacities(options.tiers)
 
 
 def _workload_sizes(workload: Workload, seed: int) -> tuple[Sizes, float]:

@@ -4,16 +4,15 @@ Messages are counted on the tree; no time is modelled. Source: Kurth et al., Exa
 Analytics, SC'18, and the Horovod of its authors, horovod/common/operations.cc (HOROVOD_CONTROL_RADIX).
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 
-from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan.orders import Ids
 from dlio_bench.reports.simulation.control_tree import ControlTree, Tree
 
 FLAT = 0  # the radix that stands for all other ranks as children of rank 0, as in Horovod before
-RADICES = (FLAT, 2, 4, 8)
-MOST_RANKS = 1_000_000
 
 
 def parents(ranks: int, radix: int) -> Ids:
@@ -57,12 +56,8 @@ def depth(parent: Ids) -> int:
     return int(steps.max())
 
 
-def counted(ranks: int, radices: tuple[int, ...] = RADICES) -> ControlTree:
-    """What `simulate --control-tree` tells of `ranks` ranks. UsageError for numbers out of range."""
-    if not 2 <= ranks <= MOST_RANKS:
-        raise UsageError(f"--control-tree {ranks}: a tree is counted for 2 to {MOST_RANKS} ranks.")
-    if wrong := [radix for radix in radices if radix != FLAT and radix < 2]:
-        raise UsageError(f"--radix {wrong[0]}: a rank of a tree has at least 2 children; 0 means a flat one.")
+def counted(ranks: int, radices: Iterable[int]) -> ControlTree:
+    """What `simulate --control-tree` tells of `ranks` ranks."""
     trees = []
     for radix in radices:
         parent = parents(ranks, radix)

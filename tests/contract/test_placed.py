@@ -17,7 +17,7 @@ from dlio_bench.harness.plan.policies import POLICIES, Policy, find, resolve
 from dlio_bench.harness.readers.placed import reader as placed
 from dlio_bench.harness.readers.placed.rules import draw_of
 from dlio_bench.harness.readers.placed.tiers import Tiers
-from dlio_bench.harness.readers.registry import RankContext
+from dlio_bench.harness.readers.resources import RankContext
 from dlio_bench.harness.readers.session import Planned, SampleView, Tally, planned
 from dlio_bench.harness.storage.tier_files import MEMORY_NAME
 from tests.contract import test_readers

@@ -16,7 +16,8 @@ from dlio_bench.errors import DataError
 from dlio_bench.harness.commands.run.measured.consumer import damaged
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.readers.registry import Resources, open_reader
+from dlio_bench.harness.readers.registry import open_reader
+from dlio_bench.harness.readers.resources import Resources
 from dlio_bench.harness.readers.session import Planned, Reader, SampleView, Tally, largest, planned
 from tests.datasets import VARIANTS, few, made, view_of
 from tests.mounts import FREE, running

@@ -16,7 +16,8 @@ from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.commands.bench_readers.job import TORCHES
 from dlio_bench.harness.commands.run.measured.consumer import damaged
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.readers.registry import Resources, open_reader
+from dlio_bench.harness.readers.registry import open_reader
+from dlio_bench.harness.readers.resources import Resources
 from dlio_bench.harness.readers.session import Reader, SampleView, Tally, planned
 from dlio_bench.harness.storage.cache import device_bytes, drop
 from tests.contract import test_readers
@@ -91,8 +92,9 @@ import sys, time
 from pathlib import Path
 from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.readers.registry import Resources, open_reader
+from dlio_bench.harness.readers.registry import open_reader
 from dlio_bench.harness.readers.session import SampleView
+from dlio_bench.harness.readers.resources import Resources
 from dlio_bench.harness.readers.session import Tally, planned
 
 form = SampleView(open_dataset(Path(sys.argv[1])), ("record",))

@@ -20,7 +20,8 @@ from dlio_bench.harness.commands.bench_readers.job import WEBDATASETS
 from dlio_bench.harness.commands.run.measured.consumer import damaged
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers import web_shards
-from dlio_bench.harness.readers.registry import Resources, open_reader
+from dlio_bench.harness.readers.registry import open_reader
+from dlio_bench.harness.readers.resources import Resources
 from dlio_bench.harness.readers.session import Reader, SampleView, Tally, planned
 from tests.contract import test_readers
 from tests.contract.test_readers import ReaderContract

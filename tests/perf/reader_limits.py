@@ -34,7 +34,8 @@ from dlio_bench.harness.ground.folders import cache_folder
 from dlio_bench.harness.plan.orders import ORDERS, Shape
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.placed.tiers import Tiers
-from dlio_bench.harness.readers.registry import RankContext, Resources, open_reader
+from dlio_bench.harness.readers.registry import open_reader
+from dlio_bench.harness.readers.resources import RankContext, Resources
 from dlio_bench.harness.readers.session import Planned, SampleView, Tally, largest, planned, touched_buffer
 from dlio_bench.harness.timeline import StepLog
 from dlio_bench.harness.training.compute import fine_timers

@@ -30,7 +30,8 @@ from dlio_bench.harness.cluster import mpi
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.ground.defaults import MOST_THREADS, STAGING_BYTES
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.readers.registry import RankContext, Resources, opened
+from dlio_bench.harness.readers.registry import opened
+from dlio_bench.harness.readers.resources import RankContext, Resources
 from dlio_bench.harness.readers.session import SampleView, Tally, planned
 from dlio_bench.harness.storage.pfs.process import EmulatedAccess, emulation_of
 from dlio_bench.harness.storage.pfs.spec import PROCESS, PfsSpec, parse_spec

@@ -19,7 +19,8 @@ from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.harness.commands.run.measured.consumer import marks
 from dlio_bench.harness.plan.orders import every_sample_once
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.readers.registry import Resources, open_reader
+from dlio_bench.harness.readers.registry import open_reader
+from dlio_bench.harness.readers.resources import Resources
 from dlio_bench.harness.readers.session import SampleView, Tally, largest, planned
 
 CHANNELS = [0, 1, 2, 10]

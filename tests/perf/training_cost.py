@@ -31,7 +31,8 @@ from dlio_bench.datagen.layout import PHYSICAL
 from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.commands.run.measured import loop
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.readers.registry import Resources, open_reader
+from dlio_bench.harness.readers.registry import open_reader
+from dlio_bench.harness.readers.resources import Resources
 from dlio_bench.harness.readers.session import Reader, SampleView, Tally, largest, planned
 from dlio_bench.harness.timeline import StepLog
 from dlio_bench.harness.training.exchange.exchange import open_exchange

@@ -17,8 +17,8 @@ from dlio_bench.harness import cli
 from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.cluster.environment import host_name, mount_at
 from dlio_bench.harness.commands.acceptance import campaign, contract, datasets, handover, outlook, places, record
-from dlio_bench.harness.commands.acceptance.arguments import SHIPPED
 from dlio_bench.harness.commands.acceptance.datasets import Memory
+from dlio_bench.harness.commands.acceptance.options import SHIPPED
 from dlio_bench.harness.commands.acceptance.plan import load, node_count
 from dlio_bench.harness.commands.acceptance.record import Site
 from dlio_bench.harness.plan import policies

@@ -65,9 +65,9 @@ def test_a_user_sees_the_load_of_rank_0(capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--control-tree", "1"], "2 to 1000000 ranks"),
+        (["--control-tree", "1"], "a whole number from 2 to 1000000"),
         (["--control-tree", "8", "--radix", "1"], "at least 2 children"),
-        (["--control-tree", "8", "--radix", "many"], "whole numbers"),
+        (["--control-tree", "8", "--radix", "many"], "a whole number from 0"),
         (["--control-tree", "8", "--scenario", "S1"], "without --scenario"),
         (["cdb", "--control-tree", "8"], "without WORKLOAD"),
         (["--radix", "2", "--scenario", "S1"], "--radix"),

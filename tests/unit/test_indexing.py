@@ -27,7 +27,8 @@ from dlio_bench.harness.commands.generation.options import IndexOptions
 from dlio_bench.harness.commands.generation.sorting import sort
 from dlio_bench.harness.commands.run.measured.consumer import damaged
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.readers.registry import Resources, open_reader
+from dlio_bench.harness.readers.registry import open_reader
+from dlio_bench.harness.readers.resources import Resources
 from dlio_bench.harness.readers.session import SampleView, Tally, largest, planned
 from tests.datasets import VARIANTS, bare, verify_files
 from tests.datasets import layout as tiny

@@ -12,7 +12,8 @@ from dlio_bench.benchmarks.tensors import lend, shares_memory, tensorflow, unpac
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import PHYSICAL
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.readers.registry import Resources, open_reader
+from dlio_bench.harness.readers.registry import open_reader
+from dlio_bench.harness.readers.resources import Resources
 from dlio_bench.harness.readers.session import SampleView, Tally, largest, planned, touched_buffer
 from tests.datasets import VARIANTS, layout, made
 

@@ -27,7 +27,8 @@ from dlio_bench.harness.readers.placed import rules, source_picker, tier_server
 from dlio_bench.harness.readers.placed.layout import Layout
 from dlio_bench.harness.readers.placed.tier_server import TierServer
 from dlio_bench.harness.readers.placed.tiers import Speeds, Tiers
-from dlio_bench.harness.readers.registry import RankContext, Resources, open_reader
+from dlio_bench.harness.readers.registry import open_reader
+from dlio_bench.harness.readers.resources import RankContext, Resources
 from dlio_bench.harness.readers.session import Planned, Tally, largest, planned
 from dlio_bench.harness.storage import extents
 from dlio_bench.harness.storage.extents import ExtentReader

@@ -283,9 +283,9 @@ def test_a_system_file_that_cannot_be_used(
         ),
         (("--scenario", "S1", "--tiers", "tape=1GB"), "The tiers of system 'deck' are staging, ram, disk"),
         (("--scenario", "S1", "--tiers", "ram"), "'ram' is not NAME=SIZE"),
-        (("--scenario", "S1", "--nodes", "0"), "--nodes 0"),
+        (("--scenario", "S1", "--nodes", "0"), "--nodes: '0'"),
         (("--scenario", "S1", "--nodes", "5000"), "need 125000 samples"),
-        (("--scenario", "S1", "--seed", "-1"), "--seed -1"),
+        (("--scenario", "S1", "--seed", "-1"), "--seed: '-1'"),
         (("--scenario", "imagenet22k", "--pfs-clients", "published"), "Use --pfs-clients conserved, or fewer epochs"),
     ],
 )

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import SHIPPED, Stream, load, load_system, shipped_system
 from dlio_bench.harness.commands.calibration import description
-from dlio_bench.harness.simulator.arguments import SYSTEMS
 from dlio_bench.harness.simulator.model import costs
+from dlio_bench.harness.simulator.options import SYSTEMS
 
 FOLDER = files("dlio_bench.harness.cluster") / "systems"
 FOUND = {

@@ -5,14 +5,13 @@ import shlex
 import sys
 from pathlib import Path
 
-from msgspec import Struct
-
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.commands.acceptance import contract, handover, outlook, record, told
 from dlio_bench.harness.commands.acceptance.campaign import Campaign
 from dlio_bench.harness.commands.acceptance.datasets import Memory, require_space, sources
+from dlio_bench.harness.commands.acceptance.options import Options
 from dlio_bench.harness.commands.acceptance.parts import parts
 from dlio_bench.harness.commands.acceptance.places import places, require_places
 from dlio_bench.harness.commands.acceptance.plan import load, placed
@@ -24,16 +23,6 @@ from dlio_bench.harness.machine.mounts import existing
 from dlio_bench.reports.document.files import write_whole
 from dlio_bench.reports.document.typed import to_json
 from dlio_bench.reports.judging import text as judgement_text
-
-
-class Options(Struct, frozen=True):
-    """The options of `dlio-bench accept`."""
-
-    plan: Path
-    out: Path
-    dry_run: bool
-    json: bool
-    outcome: Outcome = Outcome()
 
 
 def accept(options: Options) -> int:
@@ -90,7 +79,7 @@ def accept(options: Options) -> int:
     else:
         print(judgement_text.render(judgement))
         print(f"  folder   {options.out}\n  page     {options.out / handover.PAGE}")
-    return options.outcome.status(judgement)
+    return Outcome(require=options.require).status(judgement)
 
 
 def _require_here(options: Options, began: Site, here: Site) -> None:

@@ -9,7 +9,6 @@ from msgspec import Struct
 
 from dlio_bench.datagen.workers import usual_workers
 from dlio_bench.errors import BenchError, UsageError
-from dlio_bench.harness.cluster.watch import parse_timeout
 from dlio_bench.harness.commands.acceptance.campaign import unfinished
 from dlio_bench.harness.commands.acceptance.datasets import Memory, Source
 from dlio_bench.harness.commands.acceptance.parts import Part
@@ -134,7 +133,6 @@ def _given(command: Command, words: Sequence[str]) -> Given:
     parser = Parser(prog="dlio-bench")
     made = parser.add_subparsers(dest="command")
     command.add(cast("Commands", made))
-    made.choices[command.name].add_argument("--timeout", type=parse_timeout)
     return command.given(parser.parse_args(words))
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 from msgspec import Struct
 
 from dlio_bench.harness.ground import options as opt
+from dlio_bench.harness.ground import starting
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -50,4 +51,5 @@ BENCH_READERS = opt.Command(
     "compared of the samples. tf.data, DataLoader, WebDataset and DALI need their packages.",
     Options,
     _run,
+    process=starting.RANKS,
 )

@@ -30,7 +30,8 @@ from dlio_bench.harness.plan.orders import ORDERS, Shape
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers import torch_loader, web_loader, web_shards
 from dlio_bench.harness.readers.placed.tiers import Tiers
-from dlio_bench.harness.readers.registry import RankContext, Resources, opened
+from dlio_bench.harness.readers.registry import opened
+from dlio_bench.harness.readers.resources import RankContext, Resources
 from dlio_bench.harness.readers.session import Planned, SampleView, Tally, planned
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.storage.direct import alignment_of

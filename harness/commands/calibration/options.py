@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.ground import options as opt
-from dlio_bench.harness.ground.arguments import allocated_scale
+from dlio_bench.harness.ground import starting
 from dlio_bench.harness.storage.pfs.spec import EXAMPLE, PfsSpec, parse_spec
 from dlio_bench.units import parse_bytes
 
@@ -97,7 +97,7 @@ def _run(given: opt.Given) -> int:
         return compute.calibrate(compute.Options(**values), out or Path("compute.toml"), as_json=as_json)
     from dlio_bench.harness.commands.calibration import command
 
-    nodes = allocated_scale(nodes="nodes" in values, ranks_per_node=True).nodes
+    nodes = starting.allocated_scale(nodes="nodes" in values, ranks_per_node=True).nodes
     return command.calibrate(command.Options(**{"nodes": nodes} | values), out or Path("system.toml"), as_json=as_json)
 
 
@@ -135,4 +135,5 @@ CALIBRATE = opt.Command(
     Options,
     _run,
     EXAMPLES,
+    process=starting.RANKS,
 )

@@ -5,9 +5,8 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from dlio_bench.harness.ground import defaults
+from dlio_bench.harness.ground import defaults, starting
 from dlio_bench.harness.ground import options as opt
-from dlio_bench.harness.ground.arguments import allocated_scale
 from dlio_bench.harness.storage.pfs.spec import EXAMPLE
 
 EXAMPLES = """\
@@ -106,7 +105,7 @@ class Options(Struct, frozen=True, kw_only=True):
 def _run(given: opt.Given) -> int:
     from dlio_bench.harness.commands.capacity.command import capacity
 
-    nodes = given["nodes"] if "nodes" in given else allocated_scale(nodes=False, ranks_per_node=True).nodes
+    nodes = given["nodes"] if "nodes" in given else starting.allocated_scale(nodes=False, ranks_per_node=True).nodes
     return capacity(Options(**{**given, "nodes": nodes}))
 
 
@@ -119,4 +118,5 @@ CAPACITY = opt.Command(
     Options,
     _run,
     EXAMPLES,
+    process=starting.COMMANDS,
 )

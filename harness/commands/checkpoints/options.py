@@ -6,9 +6,8 @@ from typing import Annotated, Any
 
 from msgspec import Struct
 
-from dlio_bench.harness.ground import defaults
+from dlio_bench.harness.ground import defaults, starting
 from dlio_bench.harness.ground import options as opt
-from dlio_bench.harness.ground.arguments import allocated_scale
 
 SHARDED, FILE_PER_RANK, SINGLE_FILE = LAYOUTS = ("sharded", "file-per-rank", "single-file")
 # twice the ranks of the largest machines, and far beyond any use: what is above is a slip of the fingers
@@ -99,7 +98,7 @@ class Options(Struct, frozen=True, kw_only=True):
 def _run(given: opt.Given) -> int:
     from dlio_bench.harness.commands.checkpoints.command import checkpoint
 
-    scale = allocated_scale(nodes="nodes" in given, ranks_per_node="ranks_per_node" in given)
+    scale = starting.allocated_scale(nodes="nodes" in given, ranks_per_node="ranks_per_node" in given)
     there: dict[str, Any] = {"nodes": scale.nodes}
     if scale.origin:  # else the model says how many
         there["ranks_per_node"] = scale.ranks_per_node
@@ -115,4 +114,5 @@ CHECKPOINT = opt.Command(
     Options,
     _run,
     EXAMPLES,
+    process=starting.RANKS_OF_TRIALS,
 )

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from dlio_bench.harness.ground import defaults
+from dlio_bench.harness.ground import defaults, starting
 from dlio_bench.harness.ground import options as opt
 from dlio_bench.harness.storage.pfs.spec import EXAMPLE, PfsSpec, parse_spec
 
@@ -103,4 +103,5 @@ COUPLE = opt.Command(
     Options,
     _run,
     EXAMPLES,
+    process=starting.RANKS,
 )

@@ -24,9 +24,9 @@ from dlio_bench.harness.commands.generation import uploads
 from dlio_bench.harness.commands.generation.amount import SplitSize, counts
 from dlio_bench.harness.commands.generation.options import GenerateOptions
 from dlio_bench.harness.commands.generation.rank import Job, by_ranks
-from dlio_bench.harness.ground.arguments import allocated_scale
 from dlio_bench.harness.ground.folders import cache_folder, work_folder
 from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.harness.ground.starting import allocated_scale
 from dlio_bench.signals import interruptible
 from dlio_bench.units import format_bytes, format_percent, format_seconds
 

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.ground import options as opt
+from dlio_bench.harness.ground import starting
 from dlio_bench.units import parse_rate
 
 if TYPE_CHECKING:
@@ -168,6 +169,7 @@ GENERATE = opt.Command(
     GenerateOptions,
     _generate,
     GENERATE_EXAMPLES,
+    process=starting.RANKS,
 )
 VERIFY = opt.Command(
     "verify",

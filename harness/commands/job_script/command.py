@@ -6,17 +6,16 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-
-from msgspec import Struct
 
 from dlio_bench.errors import ERRORS, EnvironmentFailure, UsageError, unknown
 from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.cluster.allocation import TO_COME
 from dlio_bench.harness.cluster.process import python_command
 from dlio_bench.harness.cluster.variables import HOSTFILE
+from dlio_bench.harness.commands.job_script.options import Options
 from dlio_bench.harness.commands.job_script.script import COMMANDS, Script, given, minutes_for, most, render
 from dlio_bench.reports.document.files import write_whole
 from dlio_bench.reports.view.formatting import plural
@@ -27,27 +26,13 @@ DRY = ("run", "accept", "capacity")  # commands that have --dry-run
 VARIABLES = ("DLIO_BENCH_CACHE", "DLIO_BENCH_INTERFACE", "DLIO_BENCH_LAUNCHER_ARGS")
 
 
-class Options(Struct, frozen=True):
-    """The options of `dlio-bench sbatch`; `slurm` are those of sbatch, by name."""
-
-    words: tuple[str, ...]
-    seconds: float | None
-    name: str | None
-    slurm: Mapping[str, str]
-    setup: tuple[str, ...]
-    container: str | None
-    out: Path | None
-    submit: bool
-    json: bool
-
-
 def sbatch(options: Options) -> int:
     """The whole command. UsageError for a command that cannot be, EnvironmentFailure if Slurm does not take the job."""
     script = script_of(options)
     text = render(script)
     if options.out is not None:
         write_whole(options.out, text.encode())
-    job = _submitted(text) if options.submit else None
+    job = _submitted(text) if options.submit and not options.dry_run else None
     if options.json:
         print(json.dumps({"script": text, "nodes": script.nodes, "minutes": script.minutes, "job": job}))
     elif job is not None:
@@ -74,20 +59,20 @@ def script_of(options: Options) -> Script:
             f"--hostfile {file} (or {HOSTFILE}) names hosts for mpirun, but the hosts of a job come from Slurm. Leave "
             "it out; a line '#SBATCH --nodelist=HOSTS' in the script asks for hosts by name."
         )
-    for option, value in {"job-name": options.name or "", **options.slurm}.items():
+    for option, value in {"job-name": options.job_name or "", **options.slurm}.items():
         if not value.isprintable():  # a line break would begin another line of the script
             raise UsageError(f"--{option} {value!r} has a line break or a control character. Leave it out.")
     nodes = most(options.words, "--nodes") or 1
     per_node = most(options.words, "--ranks-per-node")
-    seconds, foreseen = options.seconds, None
+    seconds, foreseen = options.time, None
     if command in DRY:
         foreseen = _foreseen(options.words, nodes)
         parts = list(_part_words(foreseen))
         nodes = max([nodes, *(most(words, "--nodes") or 1 for words in parts)])
         per_node = max((count for words in parts if (count := most(words, "--ranks-per-node"))), default=per_node)
         seconds = seconds_of(foreseen) if seconds is None else seconds
-    if options.seconds is not None:
-        _require_time(options.seconds, seconds_of(foreseen))
+    if options.time is not None:
+        _require_time(options.time, seconds_of(foreseen))
     if seconds is None:
         raise UsageError(f"How long `{command}` takes is not known beforehand. Say it with --time, such as --time 1h.")
     return Script(
@@ -96,8 +81,8 @@ def script_of(options: Options) -> Script:
         folder=str(Path.cwd()),
         nodes=nodes,
         ranks_per_node=per_node,
-        minutes=minutes_for(seconds) if options.seconds is None else max(1, round(seconds / 60)),
-        name=options.name or f"dlio-bench-{command}",
+        minutes=minutes_for(seconds) if options.time is None else max(1, round(seconds / 60)),
+        name=options.job_name or f"dlio-bench-{command}",
         options=options.slurm,
         setup=options.setup,
         container=options.container,

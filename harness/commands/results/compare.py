@@ -1,14 +1,16 @@
 """The options of `compare`, and the call they lead to. Heavy imports wait until the command runs."""
 
-import argparse
 import glob
 import json
 import sys
 from itertools import chain
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Struct
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.ground.options import Commands
+from dlio_bench.harness.ground import options as opt
 
 EXAMPLES = """\
 examples:
@@ -21,49 +23,44 @@ exit status: 0 no limit missed, 1 a limit missed, 2 usage, unequal work, too few
 """
 
 
-def add_compare(commands: Commands) -> None:
-    """`compare`."""
-    parser = commands.add_parser(
-        "compare",
-        help="show what changed between two results, or over a history of runs",
-        description="Compare two results or two folders of results, A before and B after: each metric's change with "
-        "its 95 % interval, and what else differs. Three or more runs, or one pattern of them, are a history: its "
-        "trend, its steps, and the last run against the earlier ones.",
-        epilog=EXAMPLES,
-    )
-    parser.add_argument(
-        "results",
-        nargs="+",
-        metavar="RESULT",
-        help="a result.json, a folder with results below it, or a pattern of these in quotes, such as 'nightly/*'",
-    )
-    parser.add_argument(
-        "--metric",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="show this metric, by its name in the results (repeatable; default: the main ones)",
-    )
-    parser.add_argument("--verbose", action="store_true", help="show all metrics, and all that differs")
-    parser.add_argument(
-        "--fail-if",
-        action="append",
-        default=[],
-        metavar="LIMIT",
-        help="METRIC<-N%% or METRIC>+N%%: end with 1 if the whole 95 %% interval of the metric's change lies beyond it "
-        "(repeatable). Of shares, such as stall_share, %% are percentage points. In a history the change is that of "
-        "the last run against the median one of the earlier runs",
-    )
-    parser.add_argument(
-        "--unequal",
-        action="store_true",
-        help="compare results that did different work, or that may not be compared, and say so (default: refuse)",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+class Options(Struct, frozen=True, kw_only=True):
+    """The options of `compare`."""
+
+    results: Annotated[
+        tuple[str, ...],
+        opt.argument(
+            "RESULT",
+            "a result.json, a folder with results below it, or a pattern of these in quotes, such as 'nightly/*'",
+            nargs="+",
+        ),
+    ]
+    metric: Annotated[
+        tuple[str, ...],
+        opt.option(
+            "show this metric, by its name in the results (repeatable; default: the main ones)",
+            metavar="NAME",
+            action="append",
+        ),
+    ] = ()
+    verbose: Annotated[bool, opt.flag("show all metrics, and all that differs")] = False
+    fail_if: Annotated[
+        tuple[str, ...],
+        opt.option(
+            "METRIC<-N%% or METRIC>+N%%: end with 1 if the whole 95 %% interval of the metric's change lies beyond it "
+            "(repeatable). Of shares, such as stall_share, %% are percentage points. In a history the change is that "
+            "of the last run against the median one of the earlier runs",
+            metavar="LIMIT",
+            action="append",
+        ),
+    ] = ()
+    unequal: Annotated[
+        bool,
+        opt.flag("compare results that did different work, or that may not be compared, and say so (default: refuse)"),
+    ] = False
+    json: opt.Json = False
 
 
-def run_compare(options: argparse.Namespace) -> int:
-    """Print changes, or a history. Returns 1 when a limit is missed."""
+def _run(given: opt.Given) -> int:
     from dlio_bench.reports.checkpoint import changes as checkpoint_changes
     from dlio_bench.reports.checkpoint.metrics import CHECKPOINT_METRICS
     from dlio_bench.reports.comparing import change_limits, changes_text
@@ -72,6 +69,7 @@ def run_compare(options: argparse.Namespace) -> int:
     from dlio_bench.reports.document.typed import to_json
     from dlio_bench.reports.numbers.metrics import METRICS
 
+    options = Options(**given)
     limits = [change_limits.parse(text) for text in options.fail_if]
     asked = [change_limits.known_metric(name, f"--metric {name}") for name in options.metric]
     names = [*METRICS] if options.verbose else asked or [*HEADLINE]
@@ -104,3 +102,15 @@ def _paths(text: str) -> list[Path]:
     if not (names := sorted(glob.glob(text, recursive=True))):  # noqa: PTH207 - a pattern may be absolute
         raise UsageError(f"'{text}' names no file or folder here. Name results that dlio-bench run wrote.")
     return [Path(name) for name in names]
+
+
+COMPARE = opt.Command(
+    "compare",
+    "show what changed between two results, or over a history of runs",
+    "Compare two results or two folders of results, A before and B after: each metric's change with its 95 % interval, "
+    "and what else differs. Three or more runs, or one pattern of them, are a history: its trend, its steps, and the "
+    "last run against the earlier ones.",
+    Options,
+    _run,
+    EXAMPLES,
+)

@@ -1,16 +1,17 @@
 """The options of `export`, and the call that they lead to. Heavy imports wait until the command runs."""
 
-import argparse
 import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Struct
 
 from dlio_bench.errors import UsageError, one_of
-from dlio_bench.harness.commands.results.arguments import add_results
+from dlio_bench.harness.commands.results.show import Results
+from dlio_bench.harness.ground import options as opt
 from dlio_bench.harness.ground.folders import require_file
-from dlio_bench.harness.ground.options import Commands
 
 if TYPE_CHECKING:
     from dlio_bench.reports.checkpoint.types import Document
@@ -34,38 +35,37 @@ examples:
 """
 
 
-def add_export(commands: Commands) -> None:
-    """`export`."""
-    parser = commands.add_parser(
-        "export",
-        help="write results in the format of another tool",
-        description="Write results as a table, as benchmarks, as a test report or as metrics, for other tools.",
-        epilog=EXAMPLES,
-    )
-    add_results(parser)
-    parser.add_argument(
-        "--to",
-        required=True,
-        choices=FORMATS,
-        metavar="FORMAT",
-        help="csv: a table for spreadsheets. pandas: a table that pandas.read_json(FILE, orient='table') reads with "
-        "its types. latex: a table for a paper. pytest-benchmark: JSON for `pytest-benchmark compare`. junit: XML of "
-        "the checks, a suite for each result. openmetrics: OpenMetrics 1.0. prometheus: the older text format, which "
-        "node_exporter's textfile collector reads",
-    )
-    parser.add_argument(
-        "--table",
-        choices=TABLES,
-        metavar="NAME",
-        help="with csv and pandas. trials: a row for each trial and epoch (default). metrics: a row for each metric. "
-        "steps: a row for each trial, rank and step",
-    )
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write to this file (default: the standard output)")
-    parser.add_argument("--json", action="store_true", help="with --out: print as JSON what was written")
+class Options(Struct, frozen=True, kw_only=True):
+    """None: not given."""
+
+    results: Results
+    to: Annotated[
+        str,
+        opt.option(
+            "csv: a table for spreadsheets. pandas: a table that pandas.read_json(FILE, orient='table') reads with its "
+            "types. latex: a table for a paper. pytest-benchmark: JSON for `pytest-benchmark compare`. junit: XML of "
+            "the checks, a suite for each result. openmetrics: OpenMetrics 1.0. prometheus: the older text format, "
+            "which node_exporter's textfile collector reads",
+            metavar="FORMAT",
+            choices=FORMATS,
+            required=True,
+        ),
+    ]
+    table: Annotated[
+        str | None,
+        opt.option(
+            "with csv and pandas. trials: a row for each trial and epoch (default). metrics: a row for each metric. "
+            "steps: a row for each trial, rank and step",
+            metavar="NAME",
+            choices=TABLES,
+        ),
+    ] = None
+    out: Annotated[Path | None, opt.file("write to this file (default: the standard output)")] = None
+    json: Annotated[bool, opt.flag("with --out: print as JSON what was written")] = False
 
 
-def run_export(options: argparse.Namespace) -> int:
-    """Write results in another format."""
+def _run(given: opt.Given) -> int:
+    options = Options(**given)
     if options.table is not None and options.to not in ("csv", "pandas"):
         raise UsageError(
             f"--table {options.table} is for --to csv and --to pandas. Leave it out with --to {options.to}."
@@ -117,7 +117,7 @@ def _of_checkpoints(written: "Sequence[Document]", to: str, table: str) -> str:
     return render[to](written)
 
 
-def _save(options: argparse.Namespace, text: str, digests: list[str]) -> int:
+def _save(options: Options, text: str, digests: list[str]) -> int:
     """Print the text, or write it to the file that the options name."""
     from dlio_bench.reports.document.files import write_whole
 
@@ -128,3 +128,13 @@ def _save(options: argparse.Namespace, text: str, digests: list[str]) -> int:
     if options.json:
         print(json.dumps({"to": options.to, "out": str(options.out), "bytes": len(text.encode()), "results": digests}))
     return 0
+
+
+EXPORT = opt.Command(
+    "export",
+    "write results in the format of another tool",
+    "Write results as a table, as benchmarks, as a test report or as metrics, for other tools.",
+    Options,
+    _run,
+    EXAMPLES,
+)

@@ -1,11 +1,13 @@
 """`dlio-bench judge`: its options, and the judgement of results that are there already."""
 
-import argparse
 from pathlib import Path
+from typing import Annotated
 
-from dlio_bench.harness.commands.results.arguments import add_results
-from dlio_bench.harness.ground.options import Commands
-from dlio_bench.harness.ground.outcome import Outcome, add_outcome
+from msgspec import Struct
+
+from dlio_bench.harness.commands.results.show import Results
+from dlio_bench.harness.ground import options as opt
+from dlio_bench.harness.ground.outcome import Junit, Markdown, Outcome, Require
 
 EXAMPLES = """\
 examples:
@@ -19,31 +21,28 @@ exit status:
 """
 
 
-def add_judge(commands: Commands) -> None:
-    """`judge`."""
-    parser = commands.add_parser(
-        "judge",
-        help="judge results against limits: PASS, FAIL, UNDECIDED or INVALID",
-        description="Judge the results of earlier runs against a file of limits. The same files give the same answer "
-        "on every machine.",
-        epilog=EXAMPLES,
-    )
-    add_results(parser)
-    parser.add_argument(
-        "--limits", required=True, type=Path, metavar="FILE", help="the limits, a TOML file (`dlio-bench help limits`)"
-    )
-    add_outcome(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+class Options(Struct, frozen=True, kw_only=True):
+    """None: not given."""
+
+    results: Results
+    limits: Annotated[
+        Path,
+        opt.option("the limits, a TOML file (`dlio-bench help limits`)", metavar="FILE", type=Path, required=True),
+    ]
+    junit: Junit = None
+    markdown: Markdown = None
+    require: Require = None
+    json: opt.Json = False
 
 
-def run_judge(options: argparse.Namespace) -> int:
-    """Print the judgement; the exit status is its."""
+def _run(given: opt.Given) -> int:
     from dlio_bench.harness.commands.checkpoints import limited
     from dlio_bench.reports.document.collection import load_each
     from dlio_bench.reports.judging import text as judgement_text
     from dlio_bench.reports.judging.judge import judge
     from dlio_bench.reports.judging.judgement import as_json
 
+    options = Options(**given)
     outcome = Outcome(options.junit, options.markdown, options.require)
     outcome.require_files()
     pairs, documents, unreadable = load_each(options.results)
@@ -57,3 +56,13 @@ def run_judge(options: argparse.Namespace) -> int:
     outcome.write(results, judgement)
     print(as_json(judgement) if options.json else judgement_text.render(judgement), end="")
     return outcome.status(judgement)
+
+
+JUDGE = opt.Command(
+    "judge",
+    "judge results against limits: PASS, FAIL, UNDECIDED or INVALID",
+    "Judge the results of earlier runs against a file of limits. The same files give the same answer on every machine.",
+    Options,
+    _run,
+    EXAMPLES,
+)

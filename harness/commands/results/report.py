@@ -1,15 +1,16 @@
 """`report`: the page of results again, from their files."""
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Struct
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.commands.results.arguments import add_results
+from dlio_bench.harness.commands.results.show import Results
+from dlio_bench.harness.ground import options as opt
 from dlio_bench.harness.ground.folders import require_file
-from dlio_bench.harness.ground.options import Commands
 
 if TYPE_CHECKING:
     from dlio_bench.reports.checkpoint.types import Document
@@ -23,46 +24,44 @@ FORMATS = ("svg", "pdf", "png")  # as reports.view.static has them
 HEAD = 100_000  # bytes within which a page has its title
 
 
-def add_report(commands: Commands) -> None:
-    """`report`."""
-    parser = commands.add_parser(
-        "report",
-        help="write the HTML page of results again, from their files; one page for several runs or machines",
-        description="Write one HTML page of all results named. Results that may not be compared share the page too; it "
-        "says why they are not compared.",
-        epilog="examples:\n"
-        "  dlio-bench report dlio-results/cdb-20260102-030405\n"
-        "  dlio-bench report old-machine new-machine --out both.html\n"
-        "  dlio-bench report dlio-results/cdb-20260102-030405 --figures paper --format pdf\n",
-    )
-    add_results(parser)
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="FILE",
-        help=f"write the page to this file (default: {NAME} in the folder of the RESULT if there is one, else in the "
-        "current folder). A page of dlio-bench that is there is replaced, another file is not",
-    )
-    parser.add_argument(
-        "--limits",
-        type=Path,
-        metavar="FILE",
-        help="judge the results against the limits in this TOML file, and show it (default: the judgement that the "
-        "folder of the RESULT holds); the exit status does not tell (dlio-bench judge)",
-    )
-    parser.add_argument(
-        "--figures",
-        type=Path,
-        metavar="DIR",
-        help="write the figures of the page into this folder instead, a file each, one column of a paper wide, and "
-        "figures.tex with their captions; needs the extra 'figures'",
-    )
-    parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help=f"of --figures (default: {FORMATS[0]})")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+EXAMPLES = """\
+examples:
+  dlio-bench report dlio-results/cdb-20260102-030405
+  dlio-bench report old-machine new-machine --out both.html
+  dlio-bench report dlio-results/cdb-20260102-030405 --figures paper --format pdf
+"""
 
 
-def run_report(options: argparse.Namespace) -> int:
-    """Write the page. UsageError where it would replace a file that is no report."""
+class Options(Struct, frozen=True, kw_only=True):
+    """None: not given."""
+
+    results: Results
+    out: Annotated[
+        Path | None,
+        opt.file(
+            f"write the page to this file (default: {NAME} in the folder of the RESULT if there is one, else in the "
+            "current folder). A page of dlio-bench that is there is replaced, another file is not"
+        ),
+    ] = None
+    limits: Annotated[
+        Path | None,
+        opt.file(
+            "judge the results against the limits in this TOML file, and show it (default: the judgement that the "
+            "folder of the RESULT holds); the exit status does not tell (dlio-bench judge)"
+        ),
+    ] = None
+    figures: Annotated[
+        Path | None,
+        opt.folder(
+            "write the figures of the page into this folder instead, a file each, one column of a paper wide, and "
+            "figures.tex with their captions; needs the extra 'figures'"
+        ),
+    ] = None
+    format: Annotated[str, opt.option(f"of --figures (default: {FORMATS[0]})", choices=FORMATS)] = FORMATS[0]
+    json: opt.Json = False
+
+
+def _run(given: opt.Given) -> int:
     from dlio_bench.reports import acceptance
     from dlio_bench.reports.checkpoint import html as checkpoint_html
     from dlio_bench.reports.coupling import document as couple
@@ -71,8 +70,9 @@ def run_report(options: argparse.Namespace) -> int:
     from dlio_bench.reports.run import html
     from dlio_bench.reports.view.formatting import plural
 
+    options = Options(**given)
     if options.figures is not None:
-        return _figures(options)
+        return _figures(options, options.figures)
     path = options.out or _default(options.results)
     refuse_other_files(path)
     campaign = acceptance.of_folder(options.results[0]) if len(options.results) == 1 else None
@@ -101,21 +101,21 @@ def run_report(options: argparse.Namespace) -> int:
     return 0
 
 
-def _figures(options: argparse.Namespace) -> int:
+def _figures(options: Options, folder: Path) -> int:
     """Write the figures instead of the page."""
     from dlio_bench.reports.document.collection import load_all
     from dlio_bench.reports.run import paper
 
     if options.out is not None or options.limits is not None:
         raise UsageError("--figures writes files into a folder and no page: leave out --out and --limits.")
-    files = paper.write(load_all(options.results), options.figures, options.format)
-    told = {"figures": str(options.figures), "files": files}
-    print(json.dumps(told) if options.json else f"figures  {options.figures}: {', '.join(files)}")
+    files = paper.write(load_all(options.results), folder, options.format)
+    told = {"figures": str(folder), "files": files}
+    print(json.dumps(told) if options.json else f"figures  {folder}: {', '.join(files)}")
     return 0
 
 
 def _judged(
-    pairs: "Sequence[tuple[Result, Steps]]", checkpoints: "Sequence[Document]", options: argparse.Namespace
+    pairs: "Sequence[tuple[Result, Steps]]", checkpoints: "Sequence[Document]", options: Options
 ) -> "Judgement | None":
     """By the limits that are named; else the judgement that the folder holds of all these results, as they were."""
     from dlio_bench.harness.commands.checkpoints import limited
@@ -130,7 +130,7 @@ def _judged(
     return judgement.of_folder(options.results[0], digests) if len(options.results) == 1 else None
 
 
-def _default(results: list[Path]) -> Path:
+def _default(results: Sequence[Path]) -> Path:
     if len(results) > 1:
         return Path(NAME)
     return (results[0] if results[0].is_dir() else results[0].parent) / NAME
@@ -144,3 +144,14 @@ def refuse_other_files(path: Path) -> None:
     with path.open("rb") as file:
         if TITLE_END not in file.read(HEAD):
             raise UsageError(f"'{path}' is there already, and is no report. Name another file with --out.")
+
+
+REPORT = opt.Command(
+    "report",
+    "write the HTML page of results again, from their files; one page for several runs or machines",
+    "Write one HTML page of all results named. Results that may not be compared share the page too; it says why they "
+    "are not compared.",
+    Options,
+    _run,
+    EXAMPLES,
+)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.ground import options as opt
-from dlio_bench.harness.ground.arguments import allocated_scale
+from dlio_bench.harness.ground import starting
 
 EXIT_STATUSES = """\
 exit status:
@@ -57,7 +57,7 @@ def _run(given: opt.Given) -> int:
         return command.run(repeated, earlier)
     if "workload" not in asked:
         raise UsageError("run needs a WORKLOAD, such as cdb (see `dlio-bench list`), or --from RESULT.")
-    scale = allocated_scale(nodes="nodes" in asked, ranks_per_node="ranks_per_node" in asked)
+    scale = starting.allocated_scale(nodes="nodes" in asked, ranks_per_node="ranks_per_node" in asked)
     by_scale: dict[str, Any] = {
         "nodes": (scale.nodes,),
         "ranks_per_node": scale.ranks_per_node,
@@ -73,4 +73,5 @@ RUN = opt.Command(
     Line,
     _run,
     f"{MAIN_EXAMPLE}\n{EXIT_STATUSES}",
+    process=starting.RANKS,
 )

@@ -6,6 +6,7 @@ from typing import Annotated
 from msgspec import Struct
 
 from dlio_bench.harness.ground import options as opt
+from dlio_bench.harness.ground import starting
 
 COLD, WARM = CACHE_MODES = ("cold", "warm")
 EXAMPLES = """\
@@ -92,4 +93,5 @@ STORAGE = opt.Command(
     Options,
     _run,
     EXAMPLES,
+    process=starting.RANKS,
 )

@@ -13,6 +13,7 @@ from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.environment import code_digest
 from dlio_bench.harness.commands.acceptance.record import held
 from dlio_bench.harness.commands.studies import files, work
+from dlio_bench.harness.commands.studies.options import Options
 from dlio_bench.reports.document.files import write_whole
 from dlio_bench.reports.document.typed import to_json
 from dlio_bench.reports.judging import judge
@@ -22,17 +23,6 @@ from dlio_bench.reports.study import verdicts as comparing
 from dlio_bench.reports.study.types import Answer, Document, Size, SizeName, Skipped, Study
 
 NAME, PAGE, BEGUN = "reproduce.json", "report.html", "begun.json"
-
-
-class Options(Struct, frozen=True):
-    """The options of the command line."""
-
-    studies: tuple[str, ...]
-    size: SizeName
-    against: Path | None
-    out: Path
-    dry_run: bool
-    json: bool
 
 
 class Planned(Struct, frozen=True):

@@ -17,9 +17,8 @@ from dlio_bench.harness.commands.generation.options import GENERATE
 from dlio_bench.harness.commands.parser import Parser
 from dlio_bench.harness.commands.run.options import RUN
 from dlio_bench.harness.commands.studies.work import parts
-from dlio_bench.harness.ground.arguments import add_hosts
 from dlio_bench.harness.ground.options import Commands
-from dlio_bench.harness.simulator.arguments import add_simulate
+from dlio_bench.harness.simulator.options import SIMULATE
 from dlio_bench.reports.study.rows import ATTRIBUTES, is_known
 from dlio_bench.reports.study.types import Claim, Effect, Published, Run, Size, Study, Value
 from dlio_bench.reports.study.verdicts import GROWTHS, band_of, run_of
@@ -169,13 +168,8 @@ def _refused(study: Study) -> Iterator[str]:
 def _commands() -> Commands:
     """The commands that a study may start, with their options."""
     commands = cast("Commands", Parser(prog="dlio-bench").add_subparsers())
-    for command in (RUN, GENERATE, COUPLE):
+    for command in (RUN, GENERATE, COUPLE, SIMULATE):
         command.add(commands)
-    add_simulate(commands)
-    for name in ("run", "generate", "couple"):
-        add_hosts(commands.choices[name])
-        for option in ("--timeout", "--walltime"):
-            commands.choices[name].add_argument(option)
     return commands
 
 

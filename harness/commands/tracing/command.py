@@ -1,6 +1,5 @@
 """`dlio-bench trace`: what its paths are, and what it prints of logs, and of spans without a result."""
 
-import argparse
 import csv
 import io
 import json
@@ -12,7 +11,7 @@ from msgspec.structs import astuple
 
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.commands.tracing import darshan_log, exports, results
-from dlio_bench.harness.commands.tracing.arguments import refuse_others
+from dlio_bench.harness.commands.tracing.options import Options
 from dlio_bench.harness.ground.folders import require_file
 from dlio_bench.reports.document.files import write_whole
 from dlio_bench.reports.document.result import RESULT_NAME, STEPS_NAME
@@ -37,19 +36,15 @@ OF_CHROME = ("ranks", "steps")  # which part of a result its trace has
 EXAMPLES = {"csv": "records.csv", "chrome": "trace.json", "timelogger": "records.log", "html": "trace.html"}
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Print the tables, and write what is asked for."""
     if not options.paths:
         raise UsageError("Name results, or logs of TimeLogger. `dlio-bench trace --help` shows what there is.")
-    options.paths = [Path(path) for path in options.paths]
     if options.darshan:
-        refuse_others(options, "darshan")
         return _of_darshan_logs(options)
     if options.dry_run:
         raise UsageError("--dry-run is for --command, as nothing else here starts anything. Leave it out.")
     _require_writable(options)
-    if options.nodes is not None and options.nodes < 1:
-        raise UsageError(f"--nodes {options.nodes} is too small: it must be at least 1.")
     kind = _kind(options.paths)
     for flag, meant in MEANT_FOR.items():
         if getattr(options, flag) is not None and kind not in meant:
@@ -62,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     return _of_spans(options) if kind == OF_SPANS else _of_logs(options)
 
 
-def _of_darshan_logs(options: argparse.Namespace) -> int:
+def _of_darshan_logs(options: Options) -> int:
     """How the files of each log were accessed. UsageError, EnvironmentFailure, DataError."""
     patterns = {str(log): darshan.pattern(darshan_log.load(log)) for log in options.paths}
     if options.json:
@@ -73,7 +68,7 @@ def _of_darshan_logs(options: argparse.Namespace) -> int:
     return 0
 
 
-def _of_logs(options: argparse.Namespace) -> int:
+def _of_logs(options: Options) -> int:
     """The study's accountings, and the records as its table; DataError.status where records are damaged."""
     log = timelogger.load(options.paths)
     if options.csv is not None:
@@ -89,14 +84,14 @@ def _of_logs(options: argparse.Namespace) -> int:
     return DataError.status if log.problems else 0
 
 
-def _of_spans(options: argparse.Namespace) -> int:
+def _of_spans(options: Options) -> int:
     """How far ranks came and what they did until their run was stopped; DataError.status where spans are damaged."""
     if options.chrome is not None and len(options.paths) > 1:
         raise UsageError(f"--chrome is of one file of spans, but {len(options.paths)} are here. Name one.")
     loaded = [timeline.load(path) for path in options.paths]
     documents, texts = [], []
     for path, spans in zip(options.paths, loaded, strict=True):
-        files = [] if options.chrome is None else [exports.write_chrome_of_spans(options, spans)]
+        files = [] if options.chrome is None else [exports.write_chrome_of_spans(options.chrome, options, spans)]
         documents.append(components.file_document(spans) | {"files": files})
         texts.append(components.file_text(spans, str(path)) + exports.file_lines(files))
     print(json.dumps(documents) if options.json else "\n".join(texts), end="")
@@ -159,7 +154,7 @@ def _is_log(file: Path) -> bool:
         return False
 
 
-def _require_writable(options: argparse.Namespace) -> None:
+def _require_writable(options: Options) -> None:
     """UsageError for a file that cannot be written, that is read, or that two options name."""
     options_of: dict[Path, str] = {}
     for flag, example in EXAMPLES.items():

@@ -1,6 +1,5 @@
 """`dlio-bench trace --command`: runs a command, and counts what it and its descendants read and wrote."""
 
-import argparse
 import ctypes
 import json
 import os
@@ -12,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.harness.commands.tracing.options import Options
 
 if TYPE_CHECKING:
     from dlio_bench.reports.traces.process_io import Counted
@@ -23,9 +23,9 @@ PASSED_ON = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 RESTORED = {signal.SIGPIPE, signal.SIGXFSZ, *PASSED_ON}
 
 
-def run(options: argparse.Namespace) -> int:
-    """Run the command in options.paths; 0 where it ended with 0, else 4. UsageError, EnvironmentFailure."""
-    words: list[str] = options.paths
+def run(options: Options) -> int:
+    """Run the command in options.words; 0 where it ended with 0, else 4. UsageError, EnvironmentFailure."""
+    words = options.words
     if not words:
         raise UsageError("--command has no command. Write it behind two hyphens: trace --command -- CMD ARGS.")
     if options.dry_run:
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     return 0 if counted.status == 0 else EnvironmentFailure.status
 
 
-def count(words: list[str], stdout: int = 1) -> "Counted":
+def count(words: tuple[str, ...], stdout: int = 1) -> "Counted":
     """Run a command, whose standard output goes to a file descriptor, and wait. EnvironmentFailure.
 
     Linux adds the counters of a process to those of the parent that waits for it. This process, which must have no

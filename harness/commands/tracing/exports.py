@@ -1,11 +1,11 @@
 """The files that `dlio-bench trace` writes of spans: for Perfetto, and as TimeLogger would have."""
 
-import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.commands.tracing.arguments import MOST_RANKS
+from dlio_bench.harness.commands.tracing.options import MOST_RANKS, Options
 from dlio_bench.reports.document.files import write_parts
 from dlio_bench.reports.document.types import Result
 from dlio_bench.reports.numbers.meetings import Steps
@@ -18,17 +18,17 @@ from dlio_bench.wrapping import printable, wrapped
 File = dict[str, Any]  # its name, what it was made from, and how much it holds
 
 
-def write(options: argparse.Namespace, result: Result, steps: Steps, trial: int, recorded: Recorded) -> list[File]:
+def write(options: Options, result: Result, steps: Steps, trial: int, recorded: Recorded) -> list[File]:
     """Write what is asked for of a result. trial: a position. UsageError, EnvironmentFailure."""
     kinds = ((options.chrome, _write_chrome), (options.timelogger, _write_timelogger))
     return [
-        {"file": str(path)} | write_kind(options, result, steps, trial, recorded)
+        {"file": str(path)} | write_kind(path, options, result, steps, trial, recorded)
         for path, write_kind in kinds
         if path is not None
     ]
 
 
-def _write_chrome(options: argparse.Namespace, result: Result, steps: Steps, trial: int, recorded: Recorded) -> File:
+def _write_chrome(file: Path, options: Options, result: Result, steps: Steps, trial: int, recorded: Recorded) -> File:
     count, chosen = result.plan.ranks, options.steps
     if wrong := [rank for rank in options.ranks or [] if rank >= count]:
         raise UsageError(f"--ranks {wrong[0]}: the result has ranks 0 to {count - 1}.")
@@ -38,30 +38,30 @@ def _write_chrome(options: argparse.Namespace, result: Result, steps: Steps, tri
     whose = chrome.about_result(result, trial)
     if recorded.spans is not None:
         whole = chrome.spans_of(recorded.spans, result.trials[trial].trial, ranks, chosen)
-        return _write_spans(options, whole, count, whose, recorded.problems)
+        return _write_spans(file, options, whole, count, whose, recorded.problems)
     phases = list(trainers.phases(steps, trial, ranks, chosen))
     kept, about = chrome.earliest_phases(phases), chrome.ABOUT_STEPS
     sizes = _sizes(options, len(kept), len(phases), count)
     events = chrome.of_phases(kept, result.environment.rank_hosts)
-    chrome.write(options.chrome, events, whose | about | sizes | {"problems": list(recorded.problems)})
+    chrome.write(file, events, whose | about | sizes | {"problems": list(recorded.problems)})
     return {"source": about["source"]} | sizes
 
 
 def _write_spans(
-    options: argparse.Namespace, spans: Timeline, ranks: int, whose: dict[str, Any], problems: Sequence[str]
+    file: Path, options: Options, spans: Timeline, ranks: int, whose: dict[str, Any], problems: Sequence[str]
 ) -> File:
     part = chrome.earliest(spans)
     about, sizes = chrome.about_timeline(part), _sizes(options, len(part), len(spans), ranks)
-    chrome.write(options.chrome, chrome.of_timeline(part), whose | about | sizes | {"problems": list(problems)})
+    chrome.write(file, chrome.of_timeline(part), whose | about | sizes | {"problems": list(problems)})
     return {"source": about["source"]} | sizes
 
 
-def _sizes(options: argparse.Namespace, kept: int, spans: int, ranks: int) -> File:
+def _sizes(options: Options, kept: int, spans: int, ranks: int) -> File:
     left_out = 0 if options.ranks else max(0, ranks - MOST_RANKS)
     return {"spans": kept, "left_out": spans - kept, "left_out_ranks": left_out}
 
 
-def write_chrome_of_spans(options: argparse.Namespace, spans: Timeline) -> File:
+def write_chrome_of_spans(file: Path, options: Options, spans: Timeline) -> File:
     """Write the trace of one trial of a run that was stopped: the last one, or --trial. UsageError."""
     trials = sorted(set(spans.trial.tolist()))
     trial = options.trial - 1 if options.trial else max(trials, default=0)
@@ -71,13 +71,11 @@ def write_chrome_of_spans(options: argparse.Namespace, spans: Timeline) -> File:
         )
     ranks = options.ranks or list(range(min(spans.ranks, MOST_RANKS)))
     whole = chrome.spans_of(spans, trial, ranks, None)
-    written = _write_spans(options, whole, spans.ranks, {"trial": trial + 1}, spans.problems)
-    return {"file": str(options.chrome)} | written | {"source": f"trial {trial + 1}"}
+    written = _write_spans(file, options, whole, spans.ranks, {"trial": trial + 1}, spans.problems)
+    return {"file": str(file)} | written | {"source": f"trial {trial + 1}"}
 
 
-def _write_timelogger(
-    options: argparse.Namespace, result: Result, steps: Steps, trial: int, recorded: Recorded
-) -> File:
+def _write_timelogger(file: Path, _: Options, result: Result, steps: Steps, trial: int, recorded: Recorded) -> File:
     if recorded.spans is None:
         source, of_steps = result.steps_file.name, list(trainers.spans(steps, trial))
         count, records = len(of_steps), iter(of_steps)
@@ -85,7 +83,7 @@ def _write_timelogger(
         number = result.trials[trial].trial
         part = timelogger.published_spans(recorded.spans, number)
         source, count, records = SPANS_NAME, len(part), timelogger.as_recorded(part, number)
-    write_parts(options.timelogger, (f"{timelogger.record(span)}\n".encode() for span in records))
+    write_parts(file, (f"{timelogger.record(span)}\n".encode() for span in records))
     return {"source": source, "spans": count}
 
 

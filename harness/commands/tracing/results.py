@@ -1,6 +1,5 @@
 """`dlio-bench trace` of results: phases, components, I/O pattern, TensorFlow's part, and the study's tables."""
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from msgspec.structs import asdict, replace
 
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.commands.tracing import exports
+from dlio_bench.harness.commands.tracing.options import Options
 from dlio_bench.reports.document.collection import load_files
 from dlio_bench.reports.document.marks import EMULATED_PFS, TENSORFLOW_TRACE
 from dlio_bench.reports.document.types import Result
@@ -69,7 +69,7 @@ class Traced(Struct, frozen=True):
         return replace(case, recorded=self.recorded.is_there, problems=self.recorded.problems)
 
 
-def run(options: argparse.Namespace, left_out: Sequence[str]) -> int:
+def run(options: Options, left_out: Sequence[str]) -> int:
     """Print the tables, and write what is asked for; DataError.status where spans are damaged.
 
     left_out: what is not shown of the paths, a sentence each.

@@ -3,7 +3,6 @@
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,17 +16,16 @@ from dlio_bench.harness.plan.placement.rule import Placement
 from dlio_bench.harness.readers.placed.backends import Backends, Locations
 from dlio_bench.harness.readers.placed.claims import Claims
 from dlio_bench.harness.readers.placed.layout import Layout, Sequences, lay_out
+from dlio_bench.harness.readers.placed.rules import filling_threads
 from dlio_bench.harness.readers.placed.source_picker import SourcePicker
 from dlio_bench.harness.readers.placed.tier_filler import TierFiller
 from dlio_bench.harness.readers.placed.tier_server import TierServer
 from dlio_bench.harness.readers.placed.tiered_extents import TieredExtents
-from dlio_bench.harness.readers.placed.tiers import RAM, Speeds, Tiers
+from dlio_bench.harness.readers.placed.tiers import RAM, Speeds
+from dlio_bench.harness.readers.resources import RankContext, Resources
 from dlio_bench.harness.readers.session import Plan, Planned, Reader, SampleView, Tally, pauses_before, stored_by_epoch
 from dlio_bench.harness.storage import cache, tier_files
 from dlio_bench.harness.storage.extents import ExtentReader
-
-if TYPE_CHECKING:
-    from dlio_bench.harness.readers.registry import RankContext  # which imports this file
 
 Delivery = Callable[[Callable[[], TieredExtents]], Reader]
 Open = Callable[[bool], ExtentReader]
@@ -50,19 +48,19 @@ class Placed:
         sample_view: SampleView,
         delivery: Delivery,
         extents: Open,
-        context: "RankContext",
-        tiers: Tiers,
-        *,
-        threads: int,
-        uncached: bool = False,
+        context: RankContext,
+        resources: Resources,
     ) -> None:
         """`delivery(open)` makes the reader of what is opened; `extents(decoded)` opens the files, whose reads pass
         the page cache if they are `direct`.
 
         UsageError where no tier is given, or the policy cannot work with tiers of these sizes.
         """
-        self._rule, self._context, self._tiers, self._threads = rule, context, tiers, threads
-        self._open, self._uncached = extents, uncached
+        tiers = resources.tiers
+        self._rule, self._context, self._tiers = rule, context, tiers
+        self._threads = filling_threads(resources.threads)
+        self._open = extents
+        self._uncached = resources.alignment is not None or sample_view.dataset.store is not None
         self._tiered: TieredExtents | None = None
         self._delivery = delivery(self._taken)
         self._speeds = Speeds(tiers.rates)

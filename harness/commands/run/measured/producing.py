@@ -18,7 +18,8 @@ from dlio_bench.harness.cluster.life import life
 from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.machine.mounts import cache_beyond
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.readers.registry import READS_AS, Resources, opened
+from dlio_bench.harness.readers.registry import READS_AS, opened
+from dlio_bench.harness.readers.resources import Resources
 from dlio_bench.harness.readers.session import Planned, Reader, SampleView, Tally, planned
 from dlio_bench.harness.storage.cache import device_bytes
 from dlio_bench.harness.storage.pfs.board import Board

@@ -14,7 +14,7 @@ from dlio_bench.harness.commands.run.measured.verification import whole_dataset
 from dlio_bench.harness.ground.options import DIRECT
 from dlio_bench.harness.plan.orders import steps_of
 from dlio_bench.harness.plan.policies import WEBDATASET
-from dlio_bench.harness.readers.registry import Resources
+from dlio_bench.harness.readers.resources import Resources
 from dlio_bench.harness.readers.session import SampleView
 from dlio_bench.harness.storage.direct import alignment_of
 

@@ -17,7 +17,7 @@ from dlio_bench.harness.ground.options import DIRECT
 from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.machine.mounts import cache_beyond
 from dlio_bench.harness.readers import web_shards
-from dlio_bench.harness.readers.registry import RankContext
+from dlio_bench.harness.readers.resources import RankContext
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.storage.cache import device_bytes
 from dlio_bench.harness.storage.pfs.board import Board

@@ -1,30 +1,36 @@
-"""The options of the commands on results, and the calls they lead to. Heavy imports wait until the command runs."""
+"""`dlio-bench show`, and what it and its neighbours have in common. Heavy imports wait until a command runs."""
 
-import argparse
 import json
 from pathlib import Path
+from typing import Annotated, TypeAlias
 
-from dlio_bench.harness.ground.options import Commands
+from msgspec import Struct
+
+from dlio_bench.harness.ground import options as opt
+
+Results: TypeAlias = Annotated[
+    tuple[Path, ...],
+    opt.argument(
+        "RESULT", "a result.json, or a folder with results below it, such as that of a run", nargs="+", type=Path
+    ),
+]
+EXAMPLES = """\
+examples:
+  dlio-bench show dlio-results/cdb-20260102-030405
+  dlio-bench show dlio-results/cdb-20260102-030405 --verbose
+  dlio-bench show first/naive-8x1 second/prefetch-8x1 --json
+"""
 
 
-def add_show(commands: Commands) -> None:
-    """`show`."""
-    parser = commands.add_parser(
-        "show",
-        help="print results again, from their files",
-        description="Print what `run` printed, from the files that it wrote, or results of several runs side by side.",
-        epilog="examples:\n"
-        "  dlio-bench show dlio-results/cdb-20260102-030405\n"
-        "  dlio-bench show dlio-results/cdb-20260102-030405 --verbose\n"
-        "  dlio-bench show first/naive-8x1 second/prefetch-8x1 --json\n",
-    )
-    add_results(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--verbose", action="store_true", help="print everything, not one screen with the answer")
+class Options(Struct, frozen=True, kw_only=True):
+    """The options of `show`."""
+
+    results: Results
+    json: opt.Json = False
+    verbose: Annotated[bool, opt.flag("print everything, not one screen with the answer")] = False
 
 
-def run_show(options: argparse.Namespace) -> int:
-    """Print results."""
+def _run(given: opt.Given) -> int:
     from dlio_bench.reports.checkpoint import text as checkpoint_text
     from dlio_bench.reports.comparing import repetition
     from dlio_bench.reports.coupling import document as couple
@@ -33,6 +39,7 @@ def run_show(options: argparse.Namespace) -> int:
     from dlio_bench.reports.document.typed import to_json
     from dlio_bench.reports.run import text
 
+    options = Options(**given)
     coupled, others = couple.apart(options.results)
     runs = [path for path in others if has_runs(path)]
     results = [result for result, _ in load_all(runs)] if runs else []
@@ -53,12 +60,11 @@ def run_show(options: argparse.Namespace) -> int:
     return 0
 
 
-def add_results(parser: argparse.ArgumentParser) -> None:
-    """RESULT..., of the commands on results."""
-    parser.add_argument(
-        "results",
-        nargs="+",
-        type=Path,
-        metavar="RESULT",
-        help="a result.json, or a folder with results below it, such as that of a run",
-    )
+SHOW = opt.Command(
+    "show",
+    "print results again, from their files",
+    "Print what `run` printed, from the files that it wrote, or results of several runs side by side.",
+    Options,
+    _run,
+    EXAMPLES,
+)

@@ -1,0 +1,176 @@
+"""The options of `dlio-bench simulate`. Heavy imports wait until it runs."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Struct
+
+from dlio_bench.errors import UsageError
+from dlio_bench.harness.ground import options as opt
+from dlio_bench.harness.simulator import axes
+from dlio_bench.harness.simulator.axes import Axis
+
+# harness.cluster.system.SHIPPED, which imports NumPy
+SYSTEMS = (
+    "deck", "sc21", "piz-daint", "lassen", "summit", "cori", "cori-burst-buffer", "cori-haswell", "perlmutter",
+    "frontier",
+)  # fmt: skip
+MOST_RANKS = 1_000_000  # of a tree that is counted
+
+EXAMPLES = """\
+examples:
+  dlio-bench simulate --scenario S2
+  dlio-bench simulate --scenario S2 --pfs-clients published
+  dlio-bench simulate imagenet --nodes 64 --system mine.toml --policy clairvoyant,cooperative
+  dlio-bench simulate imagenet --nodes 16 --system sc21 --tiers staging=4GB,ram=10GB,disk=40GB
+  dlio-bench simulate --scenario S4 --vary ram=0GB,25GB,50GB --vary disk=0GB,100GB,200GB --out what-if
+  dlio-bench simulate imagenet --nodes 16 --epochs 90 --system deck --policy lower-bound --accesses 0.8
+  dlio-bench simulate --control-tree 27360
+"""
+
+
+def _radices(text: str) -> tuple[int, ...]:
+    """'0,2' -> (0, 2). UsageError."""
+    radices = tuple(opt.parse_count(word, least=0) for word in text.split(","))
+    if 1 in radices:
+        raise UsageError(f"'{text}': a rank of a tree has at least 2 children; 0 means a flat one.")
+    return radices
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """None: chosen by the command."""
+
+    workload: Annotated[
+        str | None, opt.argument("WORKLOAD", "a workload at its published size (or --scenario)", nargs="?")
+    ] = None
+    scenario: Annotated[
+        str | None, opt.option("S1, S2, S3 or S4 of the published simulations, or imagenet22k", metavar="NAME")
+    ] = None
+    nodes: Annotated[int | None, opt.count("N", "nodes (default: the scenario's)"), opt.Group("the job")] = None
+    epochs: Annotated[int | None, opt.count("E", "epochs (default: the scenario's; 3 for a workload)")] = None
+    seed: Annotated[int, opt.count("S", "seed of orders and sizes (default 1)", least=0, most=2**63 - 1)] = 1
+    system: Annotated[
+        str | None,
+        opt.option(f"TOML description, or one of {', '.join(SYSTEMS)} (default: the scenario's)", metavar="FILE"),
+        opt.Group("the machine"),
+    ] = None
+    tiers: Annotated[
+        Mapping[str, int],
+        opt.option(
+            "replace tier sizes, for example ram=10GB,disk=40GB", metavar="NAME=SIZE[,...]", type=opt.parse_tiers
+        ),
+    ] = {}
+    pfs_clients: Annotated[
+        str,
+        opt.option(
+            "how readers share the parallel file system. conserved (default): all nodes read, and the threads of a "
+            "node share its part of the bandwidth. worst: every thread gets that part, as in the worst case of the "
+            "papers. published: as the published simulator counted",
+            choices=("conserved", "worst", "published"),
+        ),
+    ] = "conserved"
+    compute: Annotated[
+        str | None,
+        opt.option(
+            "step time of a workload, as in `run`: emulate:DEVICE, emulate:50ms or emulate:@FILE (default: what the "
+            "system says)",
+            metavar="HOW",
+        ),
+    ] = None
+    policy: Annotated[
+        str,
+        opt.option(
+            "what to predict, by the names of `run --reader`; with --pfs-clients published, naive is shuffled and "
+            "staging-pool is double-buffer (default all)",
+            metavar="NAME[,NAME...]",
+        ),
+        opt.Group(""),
+    ] = "all"
+    vary: Annotated[
+        tuple[Axis, ...],
+        opt.option(
+            "predict a what-if grid: other numbers of nodes or tier sizes, for example nodes=4,8,16 or ram=0GB,10GB. "
+            "Given once: a table of the policies. Twice: a heat map for each policy, the first across, the second "
+            "down. Three times: a map for each value of the third",
+            metavar="NAME=V,V",
+            type=axes.parse,
+            action="append",
+        ),
+    ] = ()
+    accesses: Annotated[
+        float | None,
+        opt.option(
+            "also count how often one node reads each sample, beside the binomial distribution, and how many samples "
+            "it reads more than 1 + D times the mean, for example 0.8",
+            metavar="D",
+            type=float,
+        ),
+    ] = None
+    out: Annotated[
+        Path | None,
+        opt.option(
+            "write simulation.json and report.html to this folder, or control-tree.json", metavar="FOLDER", type=Path
+        ),
+    ] = None
+    control_tree: Annotated[
+        int | None,
+        opt.count(
+            "RANKS",
+            "count the messages by which so many ranks agree on a tensor, on SC'18's tree and without one",
+            least=2,
+            most=MOST_RANKS,
+        ),
+        opt.Group("the control plane of a training (nothing else is simulated then)"),
+    ] = None
+    radix: Annotated[
+        tuple[int, ...],
+        opt.option(
+            "children of a rank of the tree; 0: all ranks are (default 0,2,4,8)",
+            metavar="R[,R...]",
+            type=_radices,
+        ),
+    ] = (0, 2, 4, 8)
+    json: Annotated[opt.Json, opt.Group("")] = False
+
+
+def _run(given: opt.Given) -> int:
+    options = Options(**given)
+    if "control_tree" not in given and "radix" not in given:
+        from dlio_bench.harness.simulator.command import simulate
+
+        return simulate(options)
+    if options.control_tree is None:
+        raise UsageError("--radix is of a tree of ranks. Say of how many, with --control-tree RANKS.")
+    others = ("workload", "scenario", "nodes", "epochs", "system", "compute", "vary", "accesses")
+    if other := next((name for name in others if name in given), None):
+        flag = "WORKLOAD" if other == "workload" else f"--{other}"
+        raise UsageError(f"--control-tree counts messages and simulates no reader. Use it without {flag}.")
+    return _count_control_tree(options, options.control_tree)
+
+
+def _count_control_tree(options: Options, ranks: int) -> int:
+    from dlio_bench.harness.ground.folders import output_folder
+    from dlio_bench.harness.simulator import control_tree
+    from dlio_bench.reports.document.typed import to_json
+    from dlio_bench.reports.simulation.control_tree import NAME, render, save
+
+    document = control_tree.counted(ranks, options.radix)
+    if options.out is not None:
+        with output_folder(options.out, "simulate") as folder:
+            save(document, folder / NAME)
+    print(json.dumps(to_json(document), indent=1) if options.json else render(document))
+    if options.out is not None and not options.json:
+        print(f"\n  results  {options.out / NAME}")
+    return 0
+
+
+SIMULATE = opt.Command(
+    "simulate",
+    "predict readers on the performance model, without running them",
+    "Predict how long the input of a job takes with each policy, on a machine that a file describes.",
+    Options,
+    _run,
+    EXAMPLES,
+)
