@@ -23,13 +23,14 @@ from dlio_bench.harness.commands.checkpoints.options import CHECKPOINT
 from dlio_bench.harness.commands.checkpoints.options import Options as CheckpointOptions
 from dlio_bench.harness.commands.checkpoints.parts import total
 from dlio_bench.harness.commands.parser import Parser
+from dlio_bench.harness.commands.run.asked import data
 from dlio_bench.harness.commands.run.asked.jobs import jobs, require_machine
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.asked.request import Request, look_up
 from dlio_bench.harness.commands.run.asked.sizing import TrialSize
 from dlio_bench.harness.commands.run.measurement import plan_launch
 from dlio_bench.harness.commands.run.options import RUN
-from dlio_bench.harness.commands.run.told.foresight import READ, START_SECONDS, making_seconds
+from dlio_bench.harness.commands.run.told.foresight import READ, SINGLE, START_SECONDS, making_seconds, run_seconds
 from dlio_bench.harness.commands.storage_bench import sizing
 from dlio_bench.harness.ground.options import Command, Commands, Given
 from dlio_bench.reports.acceptance import Place, mounted
@@ -40,7 +41,6 @@ from dlio_bench.reports.view.formatting import plural
 from dlio_bench.units import format_bytes, format_seconds, parse_bytes
 from dlio_bench.wrapping import wrapped
 
-SINGLE = ("local", "mpirun")  # launchers that start ranks here, outside of a scheduler's allocation
 PATTERNS = 2  # of reads that `storage` times: front to back, and sample by sample
 
 
@@ -85,7 +85,7 @@ def foresee(plan: Plan, part: Part, memory: Memory, folder: Path) -> Foreseen:
     reason = unfinished(part, plan, folder)
     if part.kind == "storage" and reason is not None:
         _require_readers(plan, part.source)
-    takes = 0.0 if reason is None else seconds(plan, part, request, memory)
+    takes = 0.0 if reason is None else seconds(plan, part, request)
     return Foreseen(part, request, takes, part.source.missing_bytes() if part.kind == "data" else 0, reason)
 
 
@@ -180,7 +180,7 @@ def _require_possible(part: Part, request: Request, *, here: bool) -> None:
         raise type(error)(f"The plan's run of {part.name} cannot be made here: {error}") from None
 
 
-def seconds(plan: Plan, part: Part, request: Request | None, memory: Memory) -> float:
+def seconds(plan: Plan, part: Part, request: Request | None) -> float:
     """About how long a part takes, with readers that keep up with the emulated compute."""
     source = part.source
     assert source is not None
@@ -194,14 +194,11 @@ def seconds(plan: Plan, part: Part, request: Request | None, memory: Memory) -> 
         counts = len(plan.storage.ranks) * len(plan.storage.threads)
         return counts * PATTERNS * plan.storage.trials * read / READ + START_SECONDS
     assert request is not None
-    size = request.trial_size(source.samples)
-    trial = max(size.trial_steps * request.step_seconds(size.batch), plan.min_seconds)
-    if request.is_unpaced:
-        trial = max(trial, size.epochs * source.bytes / READ)
-    trials = plan.trials + plan.warmup_trials
-    machines = part.scale[0] if memory.real_nodes or plan.launcher not in (None, *SINGLE) else 1
-    verification = _read_bytes(part, size) / (READ * machines)
-    return len(request.readers) * (trials * trial + verification) + START_SECONDS
+    there = data.Source(source.folder, source.samples, source.bytes, None, source.validation_samples)
+    try:
+        return run_seconds(request, there)
+    except BenchError:  # an allocation that is too small: `require_all` refuses it
+        return START_SECONDS
 
 
 def _read_bytes(part: Part, size: TrialSize) -> float:

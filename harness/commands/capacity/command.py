@@ -22,7 +22,7 @@ from dlio_bench.harness.commands.capacity.search import Scale, largest, scales
 from dlio_bench.harness.commands.run.asked import data
 from dlio_bench.harness.commands.run.asked.options import Options as RunOptions
 from dlio_bench.harness.commands.run.asked.request import Request, look_up
-from dlio_bench.harness.commands.run.told.foresight import READ, making_seconds
+from dlio_bench.harness.commands.run.told.foresight import making_seconds, run_seconds
 from dlio_bench.harness.ground import unfinished
 from dlio_bench.harness.ground.folders import UNFINISHED, output_folder
 from dlio_bench.harness.ground.options import BUFFERED
@@ -43,7 +43,6 @@ from dlio_bench.units import format_bytes, format_percent, format_seconds
 from dlio_bench.wrapping import wrapped
 
 RANKS_PER_CORE = 4  # emulated compute waits, and leaves the core to others
-START_SECONDS = 4.0  # of a run besides its trials, for the estimate of the time alone
 # Steps of a run, if these take no longer. As an epoch begins, a reader fills its buffer, of 16 batches at most: that is
 # a twentieth of so many steps, and a quarter of the 64 that other runs have.
 RUN_STEPS, RUN_SECONDS = 320, 20.0
@@ -52,6 +51,13 @@ OF_MEMORY = 0.5  # of what is available: a dataset of this size stays in the pag
 
 class InvalidProbeError(Exception):
     """A probe cannot be trusted."""
+
+
+class Foreseen(Struct, frozen=True):
+    """About how many seconds runs take at the largest scale, with readers that keep up. probe: with its null run."""
+
+    probe: float
+    confirmation: float
 
 
 class Setting(Struct, frozen=True):
@@ -63,6 +69,7 @@ class Setting(Struct, frozen=True):
     batch: int
     steps: int
     step_seconds: float
+    foreseen: Foreseen
 
     def command(self, scale: Scale, *, null: bool, trials: int, out: Path) -> list[str]:
         """The words of `run` for a probe. null: with the data in the page cache, and nothing emulated below it."""
@@ -84,7 +91,7 @@ class Setting(Struct, frozen=True):
 
     def seconds(self, trials: int) -> float:
         """About how long a probe and its null run take where the storage gives half of what is asked."""
-        return 2 * ((trials + int(trials > 1) + 1) * self.steps * self.step_seconds + 2 * START_SECONDS)
+        return 2 * (self.foreseen.confirmation if trials > 1 else self.foreseen.probe)
 
 
 def capacity(options: Options) -> int:
@@ -108,7 +115,7 @@ def capacity(options: Options) -> int:
     source = data.source(request)
     setting = _setting(options, request, source)
     if options.dry_run:
-        foreseen = _foreseen(setting, tried, request, source)
+        foreseen = _parts(setting, tried, request, source)
         plan = {
             "scales": [asdict(scale) for scale in tried],
             "data": str(setting.dataset),
@@ -181,6 +188,8 @@ def _asked(options: Options, scale: Scale) -> RunOptions:
         batch=options.batch,
         steps=options.steps,
         compute=options.compute,
+        trials=options.trials,
+        launcher=options.launcher,
         cache="cold-epochs",
         io=options.io or BUFFERED,
         emulate_pfs=parse_spec(options.emulate_pfs) if options.emulate_pfs else None,
@@ -206,20 +215,36 @@ def _setting(options: Options, request: Request, source: data.Source) -> Setting
         )
     steps = request.options.steps or request.needed(size.batch)
     step_seconds = request.step_seconds(size.batch)
-    return Setting(options, source.folder, source.stored_bytes, size.batch, steps, step_seconds)
+    asked = replace(request, options=replace(request.options, steps=steps, batch=size.batch))
+    return Setting(
+        options, source.folder, source.stored_bytes, size.batch, steps, step_seconds, _foreseen(asked, source)
+    )
 
 
-def _foreseen(setting: Setting, tried: Sequence[Scale], request: Request, source: data.Source) -> dict[str, float]:
-    """About how many seconds each part takes at most, with readers that keep up: data, probes, confirmation."""
-    each, options = setting.steps * setting.step_seconds, setting.options
+def _foreseen(request: Request, source: data.Source) -> Foreseen:
+    """As `run` foresees it, with data that are there."""
+    probe = replace(request.options, trials=1, warmup_trials=0, verify=False)
+    trials, options = request.options.trials or 1, request.options
+
+    def seconds(run: RunOptions) -> float:
+        return run_seconds(replace(request, options=run), source)
+
+    return Foreseen(
+        seconds(probe) + seconds(replace(probe, cache="warm", emulate_pfs=None)),
+        seconds(replace(options, warmup_trials=int(trials > 1), verify=trials > 1)),
+    )
+
+
+def _parts(setting: Setting, tried: Sequence[Scale], request: Request, source: data.Source) -> dict[str, float]:
+    """About how many seconds each part takes at most."""
     making = 0.0
     if not source.exists and source.files is not None:
         making = making_seconds(request.layout, source.files, source.folder)
-    trials = options.trials + (options.trials > 1)
+    foreseen = setting.foreseen
     return {
         "making the data": making,
-        "probes": 2 * _most(tried) * (each + START_SECONDS),  # each with its null run
-        "confirmation": trials * each + START_SECONDS + setting.stored_bytes / READ,
+        "probes": _most(tried) * foreseen.probe,
+        "confirmation": foreseen.confirmation,
     }
 
 
