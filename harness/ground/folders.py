@@ -119,7 +119,7 @@ def _lock(handle: int, folder: Path, wait: float, say: Callable[[str], None]) ->
             return True
 
 
-def made(out: Path) -> Path:
+def make_folder(out: Path) -> Path:
     """The folder of --out, made if it is absent. UsageError, EnvironmentFailure."""
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ from dlio_bench import signals
 from dlio_bench.errors import EnvironmentFailure, OutOfTime
 from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.cluster.environment import timestamp
-from dlio_bench.harness.ground.folders import locked, made
+from dlio_bench.harness.ground.folders import locked, make_folder
 from dlio_bench.harness.ground.subcommands import run_command
 
 JOURNAL = "journal.jsonl"
@@ -41,8 +41,8 @@ def note(folder: Path, part: str, event: str, **facts: Any) -> None:
 
 @contextmanager
 def work_in(folder: Path, total: int, resume: str, say: Say = tell) -> Iterator["Work"]:
-    """The work in a folder, which is made if it is absent. UsageError, EnvironmentFailure: see `made` and `locked`."""
-    with locked(made(folder), WAIT_SECONDS, say) as (handle, _):
+    """The work in a folder, made if it is absent. UsageError, EnvironmentFailure: see `make_folder` and `locked`."""
+    with locked(make_folder(folder), WAIT_SECONDS, say) as (handle, _):
         yield Work(folder, total, resume, say, handle)
 
 

@@ -225,21 +225,21 @@ def test_only_whole_results_of_the_very_command_are_finished(
     plan = plan_of(run=run_of(readers=["prefetch"]))
     part = planned(plan, tmp_path)[-1]
     folder = tmp_path / "results" / "cdb-1x1" / "prefetch-1x1"
-    assert campaign.unfinished(part, plan, tmp_path) == "not measured yet"
+    assert campaign.why_unfinished(part, plan, tmp_path) == "not measured yet"
     draft, steps = draft_and_steps()
     result.save(complete(draft, steps), steps, folder)
     with pytest.raises(UsageError, match="was measured by another command"):
-        campaign.unfinished(part, plan, tmp_path)
+        campaign.why_unfinished(part, plan, tmp_path)
 
     result.save(
         complete(draft | {"command": ["dlio-bench", *part.words, "--out", "work/cdb-1x1"]}, steps), steps, folder
     )
-    assert campaign.unfinished(part, plan, tmp_path) is None
+    assert campaign.why_unfinished(part, plan, tmp_path) is None
     two = plan_of(run=run_of(readers=["prefetch", "naive"]))
     both = replace(part, run=two.run[0])
-    assert campaign.unfinished(both, two, tmp_path) == "no result of naive"
+    assert campaign.why_unfinished(both, two, tmp_path) == "no result of naive"
     (folder / "result.json").write_text((folder / "result.json").read_text().replace("1234567", "1234568"))
-    assert "was altered" in str(campaign.unfinished(part, plan, tmp_path))
+    assert "was altered" in str(campaign.why_unfinished(part, plan, tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def save(plan: Plan, site: Site, places: list[Place], limits: str, before: Recor
             note(folder, "limits", "changed", before=applied[-1].sha256, after=limits)
         applied = [*applied, Applied(timestamp(), limits)]
     record = Record(
-        system=plan.system, places=places, limits=applied, digest=digest(plan), plan=measured(plan), site=site
+        system=plan.system, places=places, limits=applied, digest=digest(plan), plan=measured_keys(plan), site=site
     )
     write_whole(folder / CAMPAIGN, (json.dumps(to_json(record), indent=1) + "\n").encode())
     return record
@@ -85,7 +85,7 @@ def save(plan: Plan, site: Site, places: list[Place], limits: str, before: Recor
 
 def require_same(record: Record, plan: Plan, folder: Path) -> None:
     """UsageError, with what was changed, if the plan measures something else than the campaign began with."""
-    if different := differences(record.plan, measured(plan)):
+    if different := differences(record.plan, measured_keys(plan)):
         raise UsageError(
             f"The plan was changed since the campaign in {folder} began: {different}. Parts of two plans are never "
             "mixed: change it back, or choose a new folder with --out. (Limits and the description of the system may "
@@ -93,7 +93,7 @@ def require_same(record: Record, plan: Plan, folder: Path) -> None:
         )
 
 
-def measured(plan: Plan) -> dict[str, Any]:
+def measured_keys(plan: Plan) -> dict[str, Any]:
     """What the plan measures: each key with its value, `run[0].batch: 4`."""
     asked = {key: value for key, value in to_json(plan).items() if key not in UNMEASURED}
     # a plan without checkpoints is that of a version which knew none
@@ -114,11 +114,11 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 def digest(plan: Plan) -> str:
     """sha256 of what the plan measures, as canonical JSON."""
-    canonical = json.dumps(measured(plan), sort_keys=True, separators=(",", ":"))
+    canonical = json.dumps(measured_keys(plan), sort_keys=True, separators=(",", ":"))
     return f"sha256:{hashlib.sha256(canonical.encode()).hexdigest()}"
 
 
-def unfinished(part: Part, plan: Plan, folder: Path) -> str | None:
+def why_unfinished(part: Part, plan: Plan, folder: Path) -> str | None:
     """Why a part is not finished; None if it is: its files are whole, and made by this very command.
 
     UsageError for whole results of another command: nothing that was measured is removed unasked.
@@ -169,7 +169,7 @@ def carry_out(plan: Plan, parts: Sequence[Part], work: Work, foreseen: Sequence[
             if before
             else "It is the first part."
         )
-        reason = unfinished(part, plan, work.folder)
+        reason = why_unfinished(part, plan, work.folder)
         if reason is None:
             work.say(f"{part.title}: finished before")
             continue

@@ -13,7 +13,7 @@ from dlio_bench.harness.commands.acceptance import campaign, contract, handover,
 from dlio_bench.harness.commands.acceptance.campaign import Site
 from dlio_bench.harness.commands.acceptance.datasets import Memory, places, require_places, require_space, sources
 from dlio_bench.harness.commands.acceptance.parts import parts
-from dlio_bench.harness.commands.acceptance.plan import load, placed
+from dlio_bench.harness.commands.acceptance.plan import errors_at, load
 from dlio_bench.harness.ground.folders import cache_folder
 from dlio_bench.harness.ground.outcome import Outcome
 from dlio_bench.harness.ground.parts import tell, work_in
@@ -45,7 +45,7 @@ def accept(options: Options) -> int:
     here = Site(plan.memory or memory_bytes(), allocation.nodes() is not None, str(cache_folder().absolute()))
     site = here if before is None else before.site
     memory = Memory(site.memory_per_node, plan.memory is not None, site.real_nodes)
-    with placed(f"'{options.plan}'"):
+    with errors_at(f"'{options.plan}'"):
         by_table = sources(plan, options.plan.parent, Path(site.cache), memory)
         different = list({source.name: source for source in by_table.values()}.values())
         there = places(plan, options.plan.parent, different)

@@ -53,7 +53,7 @@ def require_answerable(plan: Plan, path: Path, asked: Limits, runs: Sequence[For
     runs: what is foreseen of each run, and of checkpoints.
     """
     where = f"'{path.parent / plan.limits}'" if isinstance(plan.limits, str) else f"'{path}': limits"
-    lacks = [{} if entry.request is None else lacking(plan, entry) for entry in runs]
+    lacks = [{} if entry.request is None else missing_metrics(plan, entry) for entry in runs]
     for limit in asked.limits:
         key = f'{where}: [{limit.workload}.{limit.reader}."{limit.scale}"] {limit.metric}'
         covered = [
@@ -119,12 +119,12 @@ class Lack(NamedTuple):
     fix: str
 
 
-def lacking(plan: Plan, entry: Foreseen) -> Mapping[str, Lack]:
+def missing_metrics(plan: Plan, entry: Foreseen) -> Mapping[str, Lack]:
     """The metrics that no result of a run can have, by name; of a run that is foreseen."""
-    return {name: lack for names, lack in _lacks(plan, entry) for name in names}
+    return {name: lack for names, lack in _missing_metrics(plan, entry) for name in names}
 
 
-def _lacks(plan: Plan, entry: Foreseen) -> Iterator[tuple[tuple[str, ...], Lack]]:
+def _missing_metrics(plan: Plan, entry: Foreseen) -> Iterator[tuple[tuple[str, ...], Lack]]:
     """Rules of `reports.numbers.statistics.per_trial`, where a metric is None for what was asked."""
     part, request = entry.part, entry.request
     assert part.run is not None
@@ -171,8 +171,8 @@ def as_toml(document: Mapping[str, Any]) -> str:
     lines = []
     for names, table in _sections(document, ()):
         if names:
-            lines.append(f"\n[{'.'.join(map(_quoted, names))}]")
-        lines += [f"{_quoted(key)} = {_value(value)}" for key, value in table.items()]
+            lines.append(f"\n[{'.'.join(map(_quote, names))}]")
+        lines += [f"{_quote(key)} = {_value(value)}" for key, value in table.items()]
     return "\n".join(lines).lstrip() + "\n"
 
 
@@ -185,7 +185,7 @@ def _sections(table: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[tupl
         yield from _sections(value, (*names, key))
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """A key or a text; TOML's basic strings are JSON's, but for the control character DEL."""
     plain = text.isascii() and text.replace("_", "").replace("-", "").isalnum()
     return text if plain else json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
@@ -193,7 +193,7 @@ def _quoted(text: str) -> str:
 
 def _value(value: Any) -> str:
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_quoted(key)} = {_value(inner)}" for key, inner in value.items()) + " }"
+        return "{ " + ", ".join(f"{_quote(key)} = {_value(inner)}" for key, inner in value.items()) + " }"
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, bool | int):

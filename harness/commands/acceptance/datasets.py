@@ -15,7 +15,7 @@ from dlio_bench.datagen.manifest import NAME, spec_digest
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster.environment import mount_at
-from dlio_bench.harness.commands.acceptance.plan import Plan, Run, placed
+from dlio_bench.harness.commands.acceptance.plan import Plan, Run, errors_at
 from dlio_bench.harness.commands.generation.amount import enough, sizes
 from dlio_bench.harness.commands.run.asked.data import SEED
 from dlio_bench.harness.machine.mounts import existing
@@ -101,11 +101,11 @@ def sources(plan: Plan, base: Path, cache: Path, memory: Memory) -> dict[int, So
         name = next(name for name in _names(layout) if name not in names)
         names.add(name)
         if runs[0].data is not None:
-            with placed(f"run[{numbers[0]}].data"):
-                source = _given(name, layout, base / runs[0].data, needed)
+            with errors_at(f"run[{numbers[0]}].data"):
+                source = _given_source(name, layout, base / runs[0].data, needed)
         else:
             folder = cache / FOLDER if plan.dataset.folder is None else base / plan.dataset.folder
-            source = _made(name, layout, folder.absolute(), needed, plan)
+            source = _new_source(name, layout, folder.absolute(), needed, plan)
         by_table |= dict.fromkeys(numbers, source)
     return by_table
 
@@ -165,9 +165,9 @@ def require_places(plan: Plan, wanted: Iterable[Place], sources: Iterable[Source
 
 def _layout(plan: Plan, number: int) -> Layout:
     run = plan.run[number]
-    with placed(f"run[{number}].workload"):
+    with errors_at(f"run[{number}].workload"):
         workload = registry.find(run.workload)
-    with placed(f"run[{number}].variant"):
+    with errors_at(f"run[{number}].variant"):
         return find_layout(workload, run.variant, tiny=run.tiny, fill=plan.dataset.fill)
 
 
@@ -194,8 +194,8 @@ def _needed(plan: Plan, run: Run, layout: Layout, memory: Memory) -> int:
     return math.ceil(max(of_memory, samples * layout.sample_bytes))
 
 
-def _made(name: str, layout: Layout, folder: Path, needed: int, plan: Plan) -> Source:
-    with placed("[dataset]"):
+def _new_source(name: str, layout: Layout, folder: Path, needed: int, plan: Plan) -> Source:
+    with errors_at("[dataset]"):
         files = enough(layout, needed)
     published = {split.name: split.full_files for split in layout.splits}
     if plan.dataset.at_most_published and sum(files.values()) > sum(published.values()):
@@ -206,7 +206,7 @@ def _made(name: str, layout: Layout, folder: Path, needed: int, plan: Plan) -> S
     return Source(name, layout, where, needed, training.stored_bytes, training.samples, files, validation)
 
 
-def _given(name: str, layout: Layout, folder: Path, needed: int) -> Source:
+def _given_source(name: str, layout: Layout, folder: Path, needed: int) -> Source:
     dataset = open_dataset(folder)
     manifest = dataset.manifest
     if (manifest.workload, manifest.variant, manifest.tiny) != (layout.workload, layout.variant, layout.tiny):

@@ -13,10 +13,10 @@ from dlio_bench.errors import BenchError, UsageError
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.cluster.watch import parse_timeout
-from dlio_bench.harness.commands.acceptance.campaign import unfinished
+from dlio_bench.harness.commands.acceptance.campaign import why_unfinished
 from dlio_bench.harness.commands.acceptance.datasets import Memory, Source
 from dlio_bench.harness.commands.acceptance.parts import Part
-from dlio_bench.harness.commands.acceptance.plan import Plan, placed
+from dlio_bench.harness.commands.acceptance.plan import Plan, errors_at
 from dlio_bench.harness.commands.checkpoints import command as checkpoints
 from dlio_bench.harness.commands.checkpoints.job import Job
 from dlio_bench.harness.commands.checkpoints.options import CHECKPOINT
@@ -39,7 +39,7 @@ from dlio_bench.reports.document.typed import to_json
 from dlio_bench.reports.judging.limits import SPREAD
 from dlio_bench.reports.view.formatting import plural
 from dlio_bench.units import format_bytes, format_seconds, parse_bytes
-from dlio_bench.wrapping import wrapped
+from dlio_bench.wrapping import printable, wrapped
 
 PATTERNS = 2  # of reads that `storage` times: front to back, and sample by sample
 
@@ -82,7 +82,7 @@ def foresee(plan: Plan, part: Part, memory: Memory, folder: Path) -> Foreseen:
     request = request_of(plan, part) if part.kind == "run" else None
     if request is not None:
         require_enough(plan, part, request, memory)
-    reason = unfinished(part, plan, folder)
+    reason = why_unfinished(part, plan, folder)
     if part.kind == "storage" and reason is not None:
         _require_readers(plan, part.source)
     takes = 0.0 if reason is None else seconds(plan, part, request)
@@ -104,39 +104,39 @@ def _require_readers(plan: Plan, source: Source) -> None:
     readers, layout = max(plan.storage.ranks) * max(plan.storage.threads), source.layout
     files = [layout.file_bytes] * source.files[layout.splits[0].name]
     count = sizing.first_files(files, _ceiling_bytes(plan, source, readers))
-    with placed("[storage]"):
+    with errors_at("[storage]"):
         sizing.require_samples(min(source.samples, count * layout.samples_per_file), readers, count, source.folder)
 
 
 def _foresee_checkpoints(plan: Plan, part: Part, folder: Path) -> Foreseen:
     assert part.checkpoints is not None
-    with placed(f"checkpoint[{plan.checkpoint.index(part.checkpoints)}]"):
+    with errors_at(f"checkpoint[{plan.checkpoint.index(part.checkpoints)}]"):
         job = checkpoint_job(part)
-    reason = unfinished(part, plan, folder)
+    reason = why_unfinished(part, plan, folder)
     moved = 3 * job.trials * job.checkpoints * total(job.parts)  # written, read, compared
     return Foreseen(part, None, 0.0 if reason is None else moved / READ + START_SECONDS, 0, reason)
 
 
 def checkpoint_job(part: Part) -> Job:
     """The job of a part with checkpoints. UsageError for one that cannot be."""
-    return checkpoints.job_of(CheckpointOptions(**_given(CHECKPOINT, part.words)))
+    return checkpoints.job_of(CheckpointOptions(**_options(CHECKPOINT, part.words)))
 
 
 def request_of(plan: Plan, part: Part) -> Request:
     """What a run's command asks for, every name resolved. UsageError that names the plan's key."""
     try:
-        return _looked_up(part.words)
+        return _request(part.words)
     except UsageError as error:
         assert part.run is not None
         key = next((f".{key}" for key in ("readers", *part.run.given) if _is_right_without(part.words, key)), "")
         raise UsageError(f"run[{plan.run.index(part.run)}]{key}: {error}") from None
 
 
-def _looked_up(words: Sequence[str]) -> Request:
-    return look_up(Options(**_given(RUN, words)))
+def _request(words: Sequence[str]) -> Request:
+    return look_up(Options(**_options(RUN, words)))
 
 
-def _given(command: Command, words: Sequence[str]) -> Given:
+def _options(command: Command, words: Sequence[str]) -> Given:
     """What the words of a command give. UsageError."""
     parser = Parser(prog="dlio-bench")
     made = parser.add_subparsers(dest="command")
@@ -149,7 +149,7 @@ def _is_right_without(words: Sequence[str], key: str) -> bool:
     """Whether a command would be right without the option of a plan's key."""
     at = words.index("--reader" if key == "readers" else f"--{key.replace('_', '-')}")
     try:
-        _looked_up([*words[:at], *words[at + 2 :]])
+        _request([*words[:at], *words[at + 2 :]])
     except BenchError:
         return False
     return True
@@ -267,7 +267,7 @@ def lines(
     free: int | None,
 ) -> Iterator[str]:
     """The outlook as lines of at most 80 columns, long paths excepted."""
-    yield f"acceptance of {_printable(plan.system.name)}"
+    yield f"acceptance of {printable(plan.system.name)}"
     of = "as the plan says" if memory.declared else "as this machine has"
     shared = "" if memory.declared or memory.real_nodes else ", which virtual nodes share"
     yield from wrapped(f"{format_bytes(memory.node)} a node, {of}{shared}", _head("memory"))
@@ -285,8 +285,8 @@ def lines(
     made = {str(source.folder.parent) for source in sources if not source.is_given}
     for place in places:
         room = f" ({format_bytes(free)} free)" if place.folder in made and free is not None else ""
-        yield from wrapped(f"{_printable(place.folder)}{room}", _head("in"), whole_words=True)
-        yield from wrapped(_printable(mounted(place.mount)), _head("  on"), whole_words=True)
+        yield from wrapped(f"{printable(place.folder)}{room}", _head("in"), whole_words=True)
+        yield from wrapped(printable(mounted(place.mount)), _head("  on"), whole_words=True)
     yield from wrapped(_hosts(), _head("hosts"))
     trials = f"{plural(plan.trials, 'trial')} and {plan.warmup_trials} warm-up of at least {plan.min_seconds:g} s each"
     yield from wrapped(f"{trials}, cache {plan.cache}: dropped, and looked at, before each", _head("runs"))
@@ -314,7 +314,3 @@ def _hosts() -> str:
 
 def _head(name: str) -> str:
     return f"  {name:<8}"
-
-
-def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -12,7 +12,7 @@ from dlio_bench import __version__
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.commands.studies import files, work
 from dlio_bench.harness.ground import unfinished
-from dlio_bench.harness.ground.folders import made
+from dlio_bench.harness.ground.folders import make_folder
 from dlio_bench.harness.ground.parts import Work, tell, work_in
 from dlio_bench.harness.ground.subcommands import going_on
 from dlio_bench.reports.document.files import write_whole
@@ -48,7 +48,7 @@ class Planned(Struct, frozen=True):
 
 def tell_list(names: Sequence[str], *, json: bool) -> int:
     """Print the studies: what each shows, its source, its time and space."""
-    studies = files.chosen(names)
+    studies = files.find_studies(names)
     if json:
         _print_json({name: to_json(study) for name, study in studies.items()})
     else:
@@ -58,55 +58,55 @@ def tell_list(names: Sequence[str], *, json: bool) -> int:
 
 def reproduce(options: Options) -> int:
     """The whole command. Returns the exit status. BenchError."""
-    studies = files.chosen(options.studies)
+    studies = files.find_studies(options.studies)
     if options.against is not None:
         if options.dry_run:
             raise UsageError("--against starts nothing, so that --dry-run says nothing of it. Leave one of them out.")
         rows, skipped = work.require_rows(options.against)
-        _require_folder(made(options.out), None)
+        _require_folder(make_folder(options.out), None)
         answers = [
             comparing.evaluate(name, study, work.given_arms(name, study, options.against, rows))
             for name, study in studies.items()
         ]
         return _hand_over(options, answers, None, skipped)
-    planned = {name: _planned(name, study, options) for name, study in studies.items()}
+    planned = {name: _plan(name, study, options) for name, study in studies.items()}
     if options.dry_run:
         _tell_plan(options, planned)
         return 0
     total = sum(len(entry.parts) for entry in planned.values())
     with work_in(options.out, total, going_on(options.out)) as folder:
         _require_folder(options.out, options.size)
-        return _hand_over(options, _carried_out(planned, folder), options.size)
+        return _hand_over(options, _answers(planned, folder), options.size)
 
 
-def _planned(name: str, study: Study, options: Options) -> Planned:
+def _plan(name: str, study: Study, options: Options) -> Planned:
     size = study.size.get(options.size)
     why = study.untestable
     if not why and size is None:
         others = ", ".join(f"--size {known}" for known in study.size)
         why = f"({options.size}) It is too large for --size {options.size}: its file was checked alone. Use {others}."
-    why = why or work.lacking(study.needs)
+    why = why or work.missing_need(study.needs)
     parts = [] if why or size is None else work.parts(name, study, size, options.out)
     return Planned(study, size, parts, why)
 
 
-def _carried_out(planned: Mapping[str, Planned], folder: Work) -> list[Answer]:
+def _answers(planned: Mapping[str, Planned], folder: Work) -> list[Answer]:
     answers = []
     for name, entry in planned.items():
         try:
             for part in entry.parts:
-                work.finished(part)
+                work.exit_status(part)
         except UsageError as error:  # its file was changed since
             folder.number += len(entry.parts)
             failure, status = str(error), judge.NOTHING_MEASURED
             answers.append(comparing.evaluate(name, entry.study, {}, failure=failure, status=status))
         else:
-            answers.append(_tried(name, entry, folder))
+            answers.append(_answer(name, entry, folder))
         tell(f"{name}: {answers[-1].verdict}")
     return answers
 
 
-def _tried(name: str, entry: Planned, folder: Work) -> Answer:
+def _answer(name: str, entry: Planned, folder: Work) -> Answer:
     """What came of the commands of one study."""
     failures, statuses, done = [], [judge.PASS], []
     for part in folder.each(entry.parts):

@@ -86,7 +86,7 @@ def _words(name: str, value: Value | list[Value]) -> list[str]:
     return [f"--{name}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
 
 
-def lacking(needs: Sequence[Need]) -> str:
+def missing_need(needs: Sequence[Need]) -> str:
     """Why a study cannot be carried out on this machine, with the fix; '' where it can."""
     from dlio_bench.harness.storage.pfs.emulation import available
     from dlio_bench.harness.streams import adios
@@ -105,7 +105,7 @@ def lacking(needs: Sequence[Need]) -> str:
     return ""
 
 
-def finished(part: Part) -> int | None:
+def exit_status(part: Part) -> int | None:
     """The exit status of a run that has ended here; None where it has not. UsageError if it was another command's."""
     try:
         record = documents.load_json(documents.read(_mark(part)))
@@ -123,7 +123,7 @@ def finished(part: Part) -> int | None:
 
 def remove_data(planned: Sequence[Part]) -> None:
     """Remove the datasets of a study, once all its runs have ended."""
-    if all(finished(part) is not None for part in planned):
+    if all(exit_status(part) is not None for part in planned):
         for part in planned:
             if part.run.command == "generate":
                 shutil.rmtree(part.folder, ignore_errors=True)
@@ -139,7 +139,7 @@ def _message(part: Part) -> Path:
 
 def carry_out(part: Part, work: Work) -> int:
     """The exit status of a run, which is started where it has not ended here yet. OutOfTime, EnvironmentFailure."""
-    if (status := finished(part)) is not None:
+    if (status := exit_status(part)) is not None:
         work.say(f"{part.title}: finished before")
         return status
     work.require_time(part.title, part.seconds)
@@ -215,7 +215,7 @@ def own_rows(planned: Sequence[Part]) -> tuple[dict[str, list[Row]], list[Skippe
     rows: dict[str, list[Row]] = {}
     damaged: list[Skipped] = []
     for part in planned:
-        if part.run.command != "generate" and finished(part) is not None:
+        if part.run.command != "generate" and exit_status(part) is not None:
             rows[part.run.name], skipped = rows_in(part.folder)
             damaged += skipped
     return rows, damaged
