@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from dlio_bench import documents
 from dlio_bench.errors import EnvironmentFailure, UsageError
@@ -33,9 +33,19 @@ class Record(Struct, frozen=True, kw_only=True):
     state: dict[str, Any] = {}
 
 
-def begun(request: Mapping[str, Any]) -> Record:
-    """The record of this command. request: in JSON's own types."""
-    return Record(command=["dlio-bench", *sys.argv[1:]], code_digest=code_digest(), request=dict(request))
+def new_record(request: Mapping[str, Any]) -> Record:
+    """The record of this command. request: by name; what JSON has no type for is kept as its text."""
+    facts = json.loads(json.dumps(to_builtins(dict(request), enc_hook=str)))
+    return Record(command=["dlio-bench", *sys.argv[1:]], code_digest=code_digest(), request=facts)
+
+
+def stopped_record(folder: Path | None, now: Record) -> Record | None:
+    """The record of this very command that was stopped in a folder; None: of none. UsageError, EnvironmentFailure for
+    another one.
+    """
+    if (before := load(folder)) is not None and folder is not None:
+        require_same(before, now, folder)
+    return before
 
 
 def load(folder: Path | None, name: str = UNFINISHED) -> Record | None:
@@ -82,7 +92,7 @@ def finish(folder: Path) -> None:
     (folder / UNFINISHED).replace(folder / FINISHED)
 
 
-def finished(folder: Path | None, now: Record) -> dict[str, Any] | None:
+def finished_state(folder: Path | None, now: Record) -> dict[str, Any] | None:
     """The last state of a command that is finished; None unless the same request and the same code finished there."""
     if folder is None or not (folder / FINISHED).is_file() or (folder / UNFINISHED).exists():
         return None

@@ -7,7 +7,7 @@ from typing import Any
 
 from dlio_bench.errors import BenchError
 from dlio_bench.harness.notebooks.figures import COLOURS, Beside
-from dlio_bench.harness.notebooks.ranges import TRIALS, distributions
+from dlio_bench.harness.notebooks.network import TRIALS, distributions
 from dlio_bench.harness.notebooks.search import FAILED, LOST, Search, Trial, rows
 from dlio_bench.wrapping import printable
 

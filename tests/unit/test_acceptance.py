@@ -242,6 +242,15 @@ def test_only_whole_results_of_the_very_command_are_finished(
     assert "was altered" in str(campaign.why_unfinished(part, plan, tmp_path))
 
 
+def test_an_emulated_file_system_decides_how_long_a_run_takes(tmp_path: Path) -> None:
+    plan = plan_of(run=run_of(emulate_pfs="bandwidth=10kB/s", steps=16), warmup_trials=1)
+    part = planned(plan, tmp_path)[-1]
+    foreseen = outlook.foresee(plan, part, SMALL, tmp_path / "out")
+    assert part.source is not None
+    passes = len(plan.run[0].readers) * (plan.trials + plan.warmup_trials + 1)  # trials, and a verification
+    assert foreseen.seconds == pytest.approx(passes * part.source.bytes / 10e3, rel=0.2)
+
+
 @pytest.mark.parametrize(
     ("status", "error"), [(2, UsageError), (4, EnvironmentFailure), (5, DataError), (-9, EnvironmentFailure)]
 )

@@ -7,7 +7,6 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -127,12 +126,11 @@ def capacity(options: Options) -> int:
         }
         print(json.dumps(plan) if options.json else _planned(setting, tried, source, foreseen))
         return 0
-    record = unfinished.begun(_facts(options))
+    record = unfinished.new_record(asdict(options) | {"out": None, "json": False})  # all but where it goes
     if (answered := _answered_before(options.out, record)) is not None:
         print(f"This search was finished before in {options.out}: nothing is measured.", file=sys.stderr)
         return _told(answered, options.out, options)
-    if before := unfinished.load(options.out):
-        unfinished.require_same(before, record, options.out or Path())
+    unfinished.stopped_record(options.out, record)
     with output_folder(options.out, f"{options.workload}-capacity", goes_on=True) as folder:
         unfinished.save(record, folder)
         data.ready(source, request.layout, progress)
@@ -159,18 +157,12 @@ def _told(answer: Capacity, folder: Path | None, options: Options) -> int:
 
 def _answered_before(out: Path | None, record: unfinished.Record) -> Capacity | None:
     """The answer of this very search, if --out holds it: batch scripts give finished commands again."""
-    if out is None or unfinished.finished(out, record) is None:
+    if out is None or unfinished.finished_state(out, record) is None:
         return None
     try:
         return convert(documents.load_json(documents.read(out / document.NAME)), Capacity)
     except (OSError, ValueError):  # damaged, or gone, since
         return None
-
-
-def _facts(options: Options) -> dict[str, Any]:
-    """What is asked for, but for where it goes, in JSON's own types."""
-    facts = asdict(options) | {"out": None, "json": False}
-    return {name: str(value) if isinstance(value, Path) else value for name, value in facts.items()}
 
 
 def _asked(options: Options, scale: Scale) -> RunOptions:

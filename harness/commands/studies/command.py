@@ -185,7 +185,7 @@ def _require_folder(out: Path, size: SizeName | None) -> None:
 
     size: None: of results that were judged, and not made, which any version may do again.
     """
-    now = unfinished.begun({"size": size})
+    now = unfinished.new_record({"size": size})
     now = replace(now, code_digest="") if size is None else now
     before = unfinished.load(out, BEGUN)
     if before is None:
