@@ -103,7 +103,7 @@ def _parts(request: Request, source: Source, job: Job, steps: int) -> dict[str, 
             trial = max(trial, MARGIN * request.minimum.seconds)
         trials += job.all_trials * trial
     stored, latency = _reading(request, source, job)
-    checked = max(source.stored_bytes, source.samples * request.view_bytes) / _read_rate(job)
+    checked = max(_read_bytes(request, source), source.samples * request.view_bytes) / _read_rate(job)
     verification = max(stored, checked) + latency / job.ranks
     return {
         "making the data": making,
@@ -119,7 +119,7 @@ def _epochs(request: Request, source: Source, job: Job, row: Policy, steps: int)
     share = min(1.0, steps * job.batch * job.model_ranks / source.samples)  # of the samples
     stored, latency = (share * seconds for seconds in _reading(request, source, job))
     if request.is_unpaced:
-        stored = max(stored, share * source.stored_bytes / _read_rate(job))
+        stored = max(stored, share * _read_bytes(request, source) / _read_rate(job))
     computed = steps * job.step_seconds
     cold = max(computed, stored, latency / job.ranks / max(job.most_threads, 1))
     if row.delivery == ON_DEMAND:
@@ -129,6 +129,11 @@ def _epochs(request: Request, source: Source, job: Job, row: Policy, steps: int)
         return [cold] * job.epochs
     first = computed if held and job.cache == WARM else cold
     return [first, *[computed] * (job.epochs - 1)]
+
+
+def _read_bytes(request: Request, source: Source) -> float:
+    """Bytes of all samples that a reader asks for: the fields of the view, where they are not compressed."""
+    return source.stored_bytes * min(1.0, request.view_bytes / request.layout.sample_bytes)
 
 
 def _read_rate(job: Job) -> float:
@@ -149,7 +154,7 @@ def _reading(request: Request, source: Source, job: Job) -> tuple[float, float]:
     requests = -(-request.layout.sample_bytes // REQUEST)
     rate = min(pfs.bandwidth or math.inf, (pfs.per_node or math.inf) * job.nodes)
     queued = opens / pfs.opens if pfs.opens else 0.0
-    stored = source.stored_bytes * job.copies * len(job.models) / rate
+    stored = _read_bytes(request, source) * job.copies * len(job.models) / rate
     return max(stored, queued), opens * pfs.open_seconds + reads * requests * pfs.request_seconds
 
 
