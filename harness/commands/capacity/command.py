@@ -52,15 +52,12 @@ class InvalidProbeError(Exception):
     """A probe cannot be trusted."""
 
 
-class Foreseen(Struct, frozen=True):
-    """About how many seconds runs take at the largest scale, with readers that keep up. probe: with its null run."""
-
-    probe: float
-    confirmation: float
-
-
 class Setting(Struct, frozen=True):
-    """What all probes share."""
+    """What all probes share.
+
+    probe_seconds, confirming_seconds: of runs at the largest scale, with readers that keep up; a probe with its null
+    run.
+    """
 
     options: Options
     dataset: Path
@@ -68,7 +65,8 @@ class Setting(Struct, frozen=True):
     batch: int
     steps: int
     step_seconds: float
-    foreseen: Foreseen
+    probe_seconds: float
+    confirming_seconds: float
 
     def command(self, scale: Scale, *, null: bool, trials: int, out: Path) -> list[str]:
         """The words of `run` for a probe. null: with the data in the page cache, and nothing emulated below it."""
@@ -90,7 +88,7 @@ class Setting(Struct, frozen=True):
 
     def seconds(self, trials: int) -> float:
         """About how long a probe and its null run take where the storage gives half of what is asked."""
-        return 2 * (self.foreseen.confirmation if trials > 1 else self.foreseen.probe)
+        return 2 * (self.confirming_seconds if trials > 1 else self.probe_seconds)
 
 
 def capacity(options: Options) -> int:
@@ -114,7 +112,7 @@ def capacity(options: Options) -> int:
     source = data.source(request)
     setting = _setting(options, request, source)
     if options.dry_run:
-        foreseen = _parts(setting, tried, request, source)
+        foreseen = _foreseen(setting, tried, request, source)
         plan = {
             "scales": [asdict(scale) for scale in tried],
             "data": str(setting.dataset),
@@ -180,7 +178,6 @@ def _asked(options: Options, scale: Scale) -> RunOptions:
         batch=options.batch,
         steps=options.steps,
         compute=options.compute,
-        trials=options.trials,
         launcher=options.launcher,
         cache="cold-epochs",
         io=options.io or BUFFERED,
@@ -207,36 +204,31 @@ def _setting(options: Options, request: Request, source: data.Source) -> Setting
         )
     steps = request.options.steps or request.needed(size.batch)
     step_seconds = request.step_seconds(size.batch)
-    asked = replace(request, options=replace(request.options, steps=steps, batch=size.batch))
+    asked = replace(request.options, steps=steps, batch=size.batch)
+    probe = replace(asked, trials=1, warmup_trials=0, verify=False)
+    several = options.trials > 1
+    seconds = [
+        run_seconds(replace(request, options=run), source)
+        for run in (
+            probe,
+            replace(probe, cache="warm", emulate_pfs=None),
+            replace(asked, trials=options.trials, warmup_trials=int(several), verify=several),
+        )
+    ]
     return Setting(
-        options, source.folder, source.stored_bytes, size.batch, steps, step_seconds, _foreseen(asked, source)
+        options, source.folder, source.stored_bytes, size.batch, steps, step_seconds, sum(seconds[:2]), seconds[2]
     )
 
 
-def _foreseen(request: Request, source: data.Source) -> Foreseen:
-    """As `run` foresees it, with data that are there."""
-    probe = replace(request.options, trials=1, warmup_trials=0, verify=False)
-    trials, options = request.options.trials or 1, request.options
-
-    def seconds(run: RunOptions) -> float:
-        return run_seconds(replace(request, options=run), source)
-
-    return Foreseen(
-        seconds(probe) + seconds(replace(probe, cache="warm", emulate_pfs=None)),
-        seconds(replace(options, warmup_trials=int(trials > 1), verify=trials > 1)),
-    )
-
-
-def _parts(setting: Setting, tried: Sequence[Scale], request: Request, source: data.Source) -> dict[str, float]:
-    """About how many seconds each part takes at most."""
+def _foreseen(setting: Setting, tried: Sequence[Scale], request: Request, source: data.Source) -> dict[str, float]:
+    """About how many seconds each part takes at most: data, probes, confirmation."""
     making = 0.0
     if not source.exists and source.files is not None:
         making = making_seconds(request.layout, source.files, source.folder)
-    foreseen = setting.foreseen
     return {
         "making the data": making,
-        "probes": _most(tried) * foreseen.probe,
-        "confirmation": foreseen.confirmation,
+        "probes": _most(tried) * setting.probe_seconds,
+        "confirmation": setting.confirming_seconds,
     }
 
 
