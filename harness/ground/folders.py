@@ -5,7 +5,8 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from itertools import count
@@ -50,9 +51,9 @@ def output_folder(out: Path | None, workload: str, *, goes_on: bool = False) -> 
     The ranks' work folder stays if the failure's message refers to it. goes_on: the run may go on in the folder of one
     that was stopped, see `unfinished`. EnvironmentFailure if another process works there.
     """
-    folder, made = _claim(out, workload, goes_on)
-    with _locked(folder) as locked:
-        if not locked and not (folder / UNFINISHED).is_file() and any(folder.glob(f"{WORK}*")):
+    folder, new = _claim(out, workload, goes_on)
+    with locked(folder) as (_, is_locked):
+        if not is_locked and not (folder / UNFINISHED).is_file() and any(folder.glob(f"{WORK}*")):
             raise _not_empty(folder)  # nobody knows whether another process works there
         try:
             remove_works(folder)  # of a run that was killed
@@ -65,7 +66,7 @@ def output_folder(out: Path | None, workload: str, *, goes_on: bool = False) -> 
             if {path.name for path in folder.iterdir()} <= {UNFINISHED, *_BEFORE}:  # nothing is finished
                 for name in (UNFINISHED, *_BEFORE):
                     (folder / name).unlink(missing_ok=True)
-            for place in made:
+            for place in new:
                 if place.is_dir() and not any(place.iterdir()):
                     place.rmdir()
             raise
@@ -86,20 +87,14 @@ def remove_works(folder: Path) -> None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[bool]:
-    """The folder, against another process that would go on in it. False: on a file system without locks."""
+def locked(folder: Path, wait: float = 0.0, say: Callable[[str], None] = print) -> Iterator[tuple[int, bool]]:
+    """The folder, against other processes: a handle that keeps it locked, and whether it is (not all file systems can).
+
+    EnvironmentFailure if another process works there and has not ended after `wait` seconds, of which `say` tells.
+    """
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            locked = True
-        except BlockingIOError:
-            raise EnvironmentFailure(
-                f"Another process works in --out {folder}. Wait until it has ended, or choose a new folder."
-            ) from None
-        except OSError:
-            locked = False
-        yield locked
+        yield handle, _lock(handle, folder, wait, say)
     finally:
         os.close(handle)
 
@@ -109,6 +104,37 @@ def require_storage(folder: Path, named: str) -> None:
     if not folder.is_dir():
         what = "is not a folder" if folder.exists() else "does not exist"
         raise UsageError(f"{named} {what}. Name a folder on the storage to be measured.")
+
+
+def _lock(handle: int, folder: Path, wait: float, say: Callable[[str], None]) -> bool:
+    deadline, told = time.monotonic() + wait, False
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise EnvironmentFailure(
+                    f"Another process works in --out {folder}. Wait until it has ended, or choose a new folder."
+                ) from None
+            if not told:
+                say(f"waiting for another process that works in {folder}")
+            told = True
+            time.sleep(0.1)
+        except OSError:  # a file system without locks
+            return False
+        else:
+            return True
+
+
+def make_folder(out: Path) -> Path:
+    """The folder of --out, made if it is absent. UsageError, EnvironmentFailure."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UsageError(f"--out {out} is, or lies below, a file and not a folder. Name a new folder.") from None
+    except OSError as error:
+        raise EnvironmentFailure(f"--out {out} cannot be made: {error.strerror}. Name another.") from error
+    return out
 
 
 def require_file(out: Path, example: str = "out", option: str = "--out") -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from dlio_bench import documents
 from dlio_bench.errors import EnvironmentFailure, UsageError
@@ -20,7 +20,7 @@ from dlio_bench.harness.ground.folders import FINISHED, UNFINISHED
 from dlio_bench.reports.document.files import write_whole
 from dlio_bench.reports.document.typed import convert, to_json
 
-TOLD = 5  # differences that a message names at most
+NAMED = 5  # differences that a message names at most
 
 
 class Record(Struct, frozen=True, kw_only=True):
@@ -33,34 +33,39 @@ class Record(Struct, frozen=True, kw_only=True):
     state: dict[str, Any] = {}
 
 
-def begun(request: Mapping[str, Any]) -> Record:
-    """The record of this command. request: in JSON's own types."""
-    return Record(command=["dlio-bench", *sys.argv[1:]], code_digest=code_digest(), request=dict(request))
+def new_record(request: Mapping[str, Any]) -> Record:
+    """The record of this command. request: by name; what JSON has no type for is kept as its text."""
+    facts = json.loads(json.dumps(to_builtins(dict(request), enc_hook=str)))
+    return Record(command=["dlio-bench", *sys.argv[1:]], code_digest=code_digest(), request=facts)
 
 
-def load(folder: Path | None) -> Record | None:
+def stopped_record(folder: Path | None, now: Record) -> Record | None:
+    """The record of this very command that was stopped in a folder; None: of none. UsageError, EnvironmentFailure for
+    another one.
+    """
+    if (before := load(folder)) is not None and folder is not None:
+        require_same(before, now, folder)
+    return before
+
+
+def load(folder: Path | None, name: str = UNFINISHED) -> Record | None:
     """The record in a folder; None where there is none. UsageError for a file that is none."""
-    if folder is None or not (folder / UNFINISHED).is_file():
+    if folder is None or not (folder / name).is_file():
         return None
     try:
-        return _read(folder / UNFINISHED)
+        return _read(folder / name)
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"'{folder / UNFINISHED}' does not say what was begun there ({error}). Choose a new folder with --out."
+            f"'{folder / name}' does not say what was begun there ({error}). Choose a new folder with --out."
         ) from None
 
 
 def require_same(record: Record, now: Record, folder: Path) -> None:
     """UsageError if a folder was begun with another request, or by other code."""
-    before, after = record.request, now.request
-    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    if names:
-        told = "; ".join(
-            f"{name} was {_shown(before.get(name))} and is {_shown(after.get(name))}" for name in names[:TOLD]
-        )
+    if different := differences(record.request, now.request):
         raise UsageError(
-            f"--out {folder} holds what another command began: {told}. Results are never mixed: go on with "
-            f"`{shlex.join(record.command)}`, or choose a new folder."
+            f"--out {folder} holds what another command began: {different}. Results are never mixed: choose a new "
+            f"folder, or go on with `{shlex.join(record.command)}`."
         )
     if record.code_digest != now.code_digest:
         raise EnvironmentFailure(
@@ -69,9 +74,17 @@ def require_same(record: Record, now: Record, folder: Path) -> None:
         )
 
 
-def save(record: Record, folder: Path) -> None:
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """What differs between two requests, 'trials was 5 and is 6; seed was not given and is 3'; '' for equal ones."""
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    shown = (f"{name} was {_shown(before.get(name))} and is {_shown(after.get(name))}" for name in names[:NAMED])
+    return "; ".join(shown) + more
+
+
+def save(record: Record, folder: Path, name: str = UNFINISHED) -> None:
     """Remember. EnvironmentFailure."""
-    write_whole(folder / UNFINISHED, (json.dumps(to_json(record), indent=1) + "\n").encode())
+    write_whole(folder / name, (json.dumps(to_json(record), indent=1) + "\n").encode())
 
 
 def finish(folder: Path) -> None:
@@ -79,7 +92,7 @@ def finish(folder: Path) -> None:
     (folder / UNFINISHED).replace(folder / FINISHED)
 
 
-def finished(folder: Path | None, now: Record) -> dict[str, Any] | None:
+def finished_state(folder: Path | None, now: Record) -> dict[str, Any] | None:
     """The last state of a command that is finished; None unless the same request and the same code finished there."""
     if folder is None or not (folder / FINISHED).is_file() or (folder / UNFINISHED).exists():
         return None

@@ -3,6 +3,7 @@ shows one."""
 
 import base64
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy.typing as npt
 
 from dlio_bench.reports.view import static
 from dlio_bench.reports.view.drawing import plain
+from dlio_bench.wrapping import printable
 
 Figure = dict[str, Any]
 Numbers = npt.NDArray[Any]
@@ -65,6 +67,51 @@ class Beside:
 
     def _bundle(self) -> list[dict[str, Any]]:
         return [self._box._repr_mimebundle_() | picture(as_json(self._figure.to_dict()))]
+
+
+class View:
+    """Widgets that a thread keeps up to date: let the view be a cell's last value, or show `view.box`.
+
+    `error`: what made it stop early, if something did.
+    """
+
+    def __init__(self, box: Any, figure: Any, says: Any, pause: float) -> None:
+        """Begin to follow. figure: the FigureWidget in the box; says: its label; pause: seconds between two looks."""
+        self.box, self._figure, self._says, self._pause = box, figure, says, pause
+        self.error: Exception | None = None
+        self._ended = threading.Event()
+        self._shown: Beside | None = None
+        self.look()
+        self._thread = threading.Thread(target=self._follow, name=type(self).__name__, daemon=True)
+        self._thread.start()
+
+    def look(self) -> None:
+        """Show what is new."""
+        raise NotImplementedError
+
+    def is_over(self) -> bool:
+        """Whether nothing new can come."""
+        return False
+
+    def close(self) -> None:
+        """Look once more, and follow no longer; what is shown stays."""
+        self._ended.set()
+        self._thread.join()
+        self.look()
+        if self._shown is not None:
+            self._shown.update()
+
+    def _follow(self) -> None:
+        try:
+            while not self.is_over() and not self._ended.wait(self._pause):
+                self.look()
+        except Exception as error:  # noqa: BLE001 - told where the notebook looks for it
+            self.error = error
+            self._says.value = printable(f"the view stopped: {error}")
+
+    def _ipython_display_(self) -> None:
+        """Show the widgets where a cell ends with the view."""
+        self._shown = Beside(self.box, self._figure)
 
 
 def roc_points(labels: Numbers, scores: Numbers) -> tuple[Numbers, Numbers]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench.harness.live.status import ENDED, FAILED, SOURCES, read_status
-from dlio_bench.harness.notebooks.figures import Beside
+from dlio_bench.harness.notebooks.figures import View
 from dlio_bench.wrapping import printable
 
 PAUSE = 1.0  # seconds between two looks: as often as a run writes
@@ -57,11 +57,10 @@ def progress(records: Sequence[Record]) -> float:
     return next((float(record["progress"]) for record in reversed(records) if record.get("progress") is not None), 0.0)
 
 
-class LiveView:
-    """Widgets that follow the run in a folder until it ends: show `view.box`, or let the view be a cell's last value.
+class LiveView(View):
+    """Widgets that follow the run in a folder until it ends.
 
-    It may be opened before the folder is there, and after the run has ended. `records`: what it has read. `error`: what
-    made it stop early, if something did.
+    It may be opened before the folder is there, and after the run has ended. `records`: what it has read.
     """
 
     def __init__(self, folder: Path, pause: float = PAUSE) -> None:
@@ -70,32 +69,30 @@ class LiveView:
         from plotly.graph_objects import FigureWidget
         from plotly.subplots import make_subplots
 
-        self.folder, self._pause = folder, pause
+        self.folder = folder
         self.records: list[dict[str, Any]] = []
-        self._stop, self._lock = threading.Event(), threading.Lock()
-        self.error: Exception | None = None
-        self._shown: Beside | None = None
-        self._offset = 0
-        self._says = ipywidgets.Label(sentence(None))
+        self._lock, self._offset = threading.Lock(), 0
+        label = ipywidgets.Label(sentence(None))
         self._bar = ipywidgets.FloatProgress(min=0, max=1, layout={"width": "100%"})
-        self._figure = FigureWidget(make_subplots(rows=2, cols=2, subplot_titles=TITLES))
+        figure = FigureWidget(make_subplots(rows=2, cols=2, subplot_titles=TITLES))
         for number, name in enumerate(curves([])):
             row, column = divmod(min(number, 3), 2)
-            label, shown = name.removeprefix("bytes "), name.startswith("bytes ")
+            of_source, shown = name.removeprefix("bytes "), name.startswith("bytes ")
             place = {"row": row + 1, "col": column + 1}
-            self._figure.add_scatter(x=[], y=[], mode="lines+markers", name=label, showlegend=shown, **place)
-        self._figure.update_layout(template="plotly_white", height=420, margin={"t": 40, "b": 30})
-        self._figure.update_xaxes(title_text="seconds", row=2)
-        self._figure.update_yaxes(rangemode="tozero")
-        self.box = ipywidgets.VBox([self._says, self._bar, self._figure])
-        self.look()
-        self._thread = threading.Thread(target=self._follow, name="live-view", daemon=True)
-        self._thread.start()
+            figure.add_scatter(x=[], y=[], mode="lines+markers", name=of_source, showlegend=shown, **place)
+        figure.update_layout(template="plotly_white", height=420, margin={"t": 40, "b": 30})
+        figure.update_xaxes(title_text="seconds", row=2)
+        figure.update_yaxes(rangemode="tozero")
+        super().__init__(ipywidgets.VBox([label, self._bar, figure]), figure, label, pause)
 
     @property
     def says(self) -> str:
         """What it shows above the curves."""
         return str(self._says.value)
+
+    def is_over(self) -> bool:
+        """Whether the run has ended."""
+        return bool(self.records) and self.records[-1]["phase"] in ENDED
 
     def look(self) -> None:
         """Read what is new, and show it."""
@@ -105,13 +102,7 @@ class LiveView:
             if new:
                 self._show()
 
-    def stop(self) -> None:
-        """Look once more, and follow no longer; what is shown stays."""
-        self._stop.set()
-        self._thread.join()
-        self.look()
-        if self._shown is not None:
-            self._shown.update()
+    stop = View.close
 
     def _show(self) -> None:
         latest = self.records[-1]
@@ -133,15 +124,3 @@ class LiveView:
         """Only what differs is sent to the browser, so nothing is drawn in between."""
         self._draw([])
         self._draw(self.records)
-
-    def _follow(self) -> None:
-        try:
-            while not (self.records and self.records[-1]["phase"] in ENDED) and not self._stop.wait(self._pause):
-                self.look()
-        except Exception as error:  # noqa: BLE001 - told where the notebook looks for it
-            self.error = error
-            self._says.value = printable(f"the view stopped: {error}")
-
-    def _ipython_display_(self) -> None:
-        """Show the widgets where a cell ends with the view."""
-        self._shown = Beside(self.box, self._figure)

@@ -1,15 +1,13 @@
 """A live view of a hyper-parameter search: table and curves, and buttons that stop and restart trials."""
 
 import html
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dlio_bench.errors import BenchError
-from dlio_bench.harness.notebooks.figures import COLOURS, Beside
-from dlio_bench.harness.notebooks.ranges import TRIALS, distributions
+from dlio_bench.harness.notebooks.figures import COLOURS, View
+from dlio_bench.harness.notebooks.network import TRIALS, distributions
 from dlio_bench.harness.notebooks.search import FAILED, LOST, Search, Trial, rows
-from dlio_bench.wrapping import printable
 
 PAUSE = 0.5  # seconds between two looks
 GRAVE = (FAILED, LOST)
@@ -66,11 +64,8 @@ def optuna_search(
     )
 
 
-class SearchView:
-    """Widgets that follow a search: let the view be a cell's last value, or show `view.box`.
-
-    `error`: what made it stop early, if something did.
-    """
+class SearchView(View):
+    """Widgets that follow a search: its table, its curves, and buttons that stop and restart trials."""
 
     def __init__(self, search: Search, pause: float = PAUSE) -> None:
         """Begin to follow."""
@@ -78,27 +73,20 @@ class SearchView:
         from plotly.graph_objects import FigureWidget
         from plotly.subplots import make_subplots
 
-        self._search, self._pause = search, pause
-        self._table, self._says = ipywidgets.HTML(), ipywidgets.Label()
+        self._search = search
+        self._table, says = ipywidgets.HTML(), ipywidgets.Label()
         self._chosen = ipywidgets.SelectMultiple(description="trials", rows=4)
         stop = ipywidgets.Button(description="Stop selected")
         restart = ipywidgets.Button(description="Restart selected")
         stop.on_click(lambda _: self._do(search.stop))
         restart.on_click(lambda _: self._do(search.restart))
-        self._figure = FigureWidget(make_subplots(rows=1, cols=2, subplot_titles=CURVES))
+        figure = FigureWidget(make_subplots(rows=1, cols=2, subplot_titles=CURVES))
         for column in (1, 2):  # JupyterLab does not draw traces that come later
             line = {"color": "#cccccc"}
-            self._figure.add_scatter(x=[], y=[], mode="lines+markers", line=line, showlegend=False, row=1, col=column)
-        self._figure.update_layout(template="plotly_white", height=320, margin={"t": 40, "b": 30})
-        self.box = ipywidgets.VBox(
-            [self._table, ipywidgets.HBox([self._chosen, stop, restart, self._says]), self._figure]
-        )
-        self._stop = threading.Event()
-        self.error: Exception | None = None
-        self._shown: Beside | None = None
-        self.look()
-        self._thread = threading.Thread(target=self._follow, name="search-view", daemon=True)
-        self._thread.start()
+            figure.add_scatter(x=[], y=[], mode="lines+markers", line=line, showlegend=False, row=1, col=column)
+        figure.update_layout(template="plotly_white", height=320, margin={"t": 40, "b": 30})
+        box = ipywidgets.VBox([self._table, ipywidgets.HBox([self._chosen, stop, restart, says]), figure])
+        super().__init__(box, figure, says, pause)
 
     def look(self) -> None:
         """Show how the search stands."""
@@ -113,29 +101,9 @@ class SearchView:
             for trace, name in zip(self._figure.data, CURVES, strict=True):
                 trace.x, trace.y, trace.text, trace.marker.color = curves(trials, name)
 
-    def close(self) -> None:
-        """Look once more, and follow no longer; what is shown stays."""
-        self._stop.set()
-        self._thread.join()
-        self.look()
-        if self._shown is not None:
-            self._shown.update()
-
     def _do(self, what: Any) -> None:
         try:
             what(*self._chosen.value)
             self._says.value = ""
         except BenchError as error:
             self._says.value = str(error)
-
-    def _follow(self) -> None:
-        try:
-            while not self._stop.wait(self._pause):
-                self.look()
-        except Exception as error:  # noqa: BLE001 - told where the notebook looks for it
-            self.error = error
-            self._says.value = printable(f"the view stopped: {error}")
-
-    def _ipython_display_(self) -> None:
-        """Show the widgets where a cell ends with the view."""
-        self._shown = Beside(self.box, self._figure)

@@ -9,7 +9,7 @@ import numpy as np
 
 from dlio_bench.datagen.layout import VALIDATION
 from dlio_bench.harness.notebooks.figures import area
-from dlio_bench.harness.notebooks.ranges import BATCH, EPOCHS, of_network
+from dlio_bench.harness.notebooks.network import BATCH, EPOCHS, of_network
 from dlio_bench.harness.notebooks.training import History, Training
 
 

@@ -16,11 +16,13 @@ from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, OutOfTi
 from dlio_bench.harness import cli
 from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.cluster.environment import host_name, mount_at
-from dlio_bench.harness.commands.acceptance import campaign, contract, datasets, handover, outlook, places, record
+from dlio_bench.harness.commands.acceptance import campaign, contract, datasets, handover, outlook
+from dlio_bench.harness.commands.acceptance.campaign import Site
 from dlio_bench.harness.commands.acceptance.datasets import Memory
 from dlio_bench.harness.commands.acceptance.options import SHIPPED
 from dlio_bench.harness.commands.acceptance.plan import load, node_count
-from dlio_bench.harness.commands.acceptance.record import Site
+from dlio_bench.harness.ground import parts as ground
+from dlio_bench.harness.ground.parts import Work, work_in
 from dlio_bench.harness.plan import policies
 from dlio_bench.reports import acceptance
 from dlio_bench.reports.document import result
@@ -201,20 +203,20 @@ def test_a_trial_that_is_cut_short_must_still_exceed_the_memory(tmp_path: Path) 
 
 
 def test_another_plan_is_refused_and_other_limits_are_not(tmp_path: Path) -> None:
-    assert record.load(tmp_path) is None
-    record.save(plan_of(), Site(GIB, real_nodes=False, cache="/cache"), [], "a", None, tmp_path)
-    assert record.load(tmp_path) is None  # a plan that has measured nothing yet may be put right
+    assert campaign.load(tmp_path) is None
+    campaign.save(plan_of(), Site(GIB, real_nodes=False, cache="/cache"), [], "a", None, tmp_path)
+    assert campaign.load(tmp_path) is None  # a plan that has measured nothing yet may be put right
     (tmp_path / "results").mkdir()
-    before = record.load(tmp_path)
+    before = campaign.load(tmp_path)
     assert before is not None
     assert before.site.memory_per_node == GIB
-    record.require_same(before, plan_of(limits="limits.toml", system={"name": "other", "contact": "me"}), tmp_path)
+    campaign.require_same(before, plan_of(limits="limits.toml", system={"name": "other", "contact": "me"}), tmp_path)
     with pytest.raises(UsageError, match=r"run\[0\].seed was not given and is 3; trials was 5 and is 6") as caught:
-        record.require_same(before, plan_of(trials=6, run=run_of(seed=3)), tmp_path)
+        campaign.require_same(before, plan_of(trials=6, run=run_of(seed=3)), tmp_path)
     assert str(tmp_path) in str(caught.value)
     (tmp_path / "campaign.json").write_text("{}")
     with pytest.raises(UsageError, match="is not the folder of a campaign"):
-        record.load(tmp_path)
+        campaign.load(tmp_path)
 
 
 def test_only_whole_results_of_the_very_command_are_finished(
@@ -223,21 +225,31 @@ def test_only_whole_results_of_the_very_command_are_finished(
     plan = plan_of(run=run_of(readers=["prefetch"]))
     part = planned(plan, tmp_path)[-1]
     folder = tmp_path / "results" / "cdb-1x1" / "prefetch-1x1"
-    assert campaign.unfinished(part, plan, tmp_path) == "not measured yet"
+    assert campaign.why_unfinished(part, plan, tmp_path) == "not measured yet"
     draft, steps = draft_and_steps()
     result.save(complete(draft, steps), steps, folder)
     with pytest.raises(UsageError, match="was measured by another command"):
-        campaign.unfinished(part, plan, tmp_path)
+        campaign.why_unfinished(part, plan, tmp_path)
 
     result.save(
         complete(draft | {"command": ["dlio-bench", *part.words, "--out", "work/cdb-1x1"]}, steps), steps, folder
     )
-    assert campaign.unfinished(part, plan, tmp_path) is None
+    assert campaign.why_unfinished(part, plan, tmp_path) is None
     two = plan_of(run=run_of(readers=["prefetch", "naive"]))
     both = replace(part, run=two.run[0])
-    assert campaign.unfinished(both, two, tmp_path) == "no result of naive"
+    assert campaign.why_unfinished(both, two, tmp_path) == "no result of naive"
     (folder / "result.json").write_text((folder / "result.json").read_text().replace("1234567", "1234568"))
-    assert "was altered" in str(campaign.unfinished(part, plan, tmp_path))
+    assert "was altered" in str(campaign.why_unfinished(part, plan, tmp_path))
+
+
+def test_an_emulated_file_system_decides_how_long_a_run_takes(tmp_path: Path) -> None:
+    plan = plan_of(run=run_of(emulate_pfs="bandwidth=10kB/s", steps=16), warmup_trials=1)
+    part = planned(plan, tmp_path)[-1]
+    foreseen = outlook.foresee(plan, part, SMALL, tmp_path / "out")
+    assert part.source is not None
+    passes = len(plan.run[0].readers) * (plan.trials + plan.warmup_trials + 1)  # trials, and a verification
+    fields = 5 * 48 * 72 * 4  # bytes of a tiny sample that are read
+    assert foreseen.seconds == pytest.approx(passes * part.source.samples * fields / 10e3, rel=0.2)
 
 
 @pytest.mark.parametrize(
@@ -246,10 +258,11 @@ def test_only_whole_results_of_the_very_command_are_finished(
 def test_a_part_that_fails_ends_the_campaign_and_names_the_command_that_goes_on(
     status: int, error: type[BenchError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(campaign, "run_command", lambda *_, **__: (status, ""))
+    monkeypatch.setattr(ground, "run_command", lambda *_, **__: (status, ""))
     plan, told = plan_of(), list[str]()
+    work = Work(tmp_path, 2, "dlio-bench accept", told.append)
     with pytest.raises(error, match=r"Go on|go on with: dlio-bench accept") as caught:
-        campaign.Campaign(plan, tmp_path, 0, "dlio-bench accept").carry_out(planned(plan, tmp_path), told.append)
+        campaign.carry_out(plan, planned(plan, tmp_path), work, [0.0, 0.0])
     assert type(caught.value) is error
     assert ("SIGKILL" if status < 0 else f"status {status}") in str(caught.value)
     assert "not made yet" not in told[0]
@@ -259,33 +272,33 @@ def test_a_part_that_fails_ends_the_campaign_and_names_the_command_that_goes_on(
 
 def test_no_part_begins_that_cannot_end_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
-    monkeypatch.setattr(campaign, "run_command", lambda words, *_, **__: (begun.append(words[0]), (0, ""))[1])
+    monkeypatch.setattr(ground, "run_command", lambda words, *_, **__: (begun.append(words[0]), (0, ""))[1])
     monkeypatch.setenv(walltime.ENDS, f"{time.time() + 1000:.0f}")
     plan, told = plan_of(), list[str]()
     parts = planned(plan, tmp_path)
     assert [part.kind for part in parts][:2] == ["data", "run"]
-    work = campaign.Campaign(plan, tmp_path, 0, "dlio-bench accept plan.toml")
+    work = Work(tmp_path, len(parts), "dlio-bench accept plan.toml", told.append)
     with pytest.raises(OutOfTime, match=r"stays finished\. Go on with: dlio-bench accept plan\.toml") as caught:
-        work.carry_out(parts, told.append, [3000.0] * len(parts))
+        campaign.carry_out(plan, parts, work, [3000.0] * len(parts))
     assert begun == ["generate"]  # which goes on file by file
     assert parts[1].title in str(caught.value)
 
 
 def test_two_processes_never_work_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record, "WAIT_SECONDS", 0)
+    monkeypatch.setattr(ground, "WAIT_SECONDS", 0)
     other = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(other, fcntl.LOCK_EX)
-    with pytest.raises(EnvironmentFailure, match="Another process works"), record.held(tmp_path, print):
+    with pytest.raises(EnvironmentFailure, match="Another process works"), work_in(tmp_path, 0, ""):
         pass
     os.close(other)
-    with record.held(tmp_path, print):
+    with work_in(tmp_path, 0, ""):
         pass
 
 
 def test_limits_that_change_after_the_first_measurement_are_told(tmp_path: Path) -> None:
-    def saved(limits: str) -> record.Record:
+    def saved(limits: str) -> campaign.Record:
         site = Site(GIB, real_nodes=False, cache="/cache")
-        return record.save(plan_of(), site, [], limits, record.load(tmp_path), tmp_path)
+        return campaign.save(plan_of(), site, [], limits, campaign.load(tmp_path), tmp_path)
 
     assert saved("aa").changes == saved("bb").changes == []  # nothing is measured yet
     (tmp_path / "results").mkdir()
@@ -301,9 +314,9 @@ def test_limits_that_change_after_the_first_measurement_are_told(tmp_path: Path)
 def test_a_host_that_measured_on_another_file_system_is_named() -> None:
     plan = plan_of(system={"name": "a test", "file_system": "nfs"})
     hosts = {"node1": Host(mount=Mount("/s", "nfs4", "server:/s", [])), "node2": Host(mount=None)}
-    places.require_measured_there(plan_of(), [("cdb", hosts)])
+    handover.require_measured_there(plan_of(), [("cdb", hosts)])
     with pytest.raises(EnvironmentFailure, match="node2 measured cdb on an unknown file system"):
-        places.require_measured_there(plan, [("cdb", hosts)])
+        handover.require_measured_there(plan, [("cdb", hosts)])
 
 
 def test_digests_are_of_every_file(tmp_path: Path) -> None:

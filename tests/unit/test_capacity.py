@@ -1,5 +1,6 @@
 """How many emulated accelerators a storage feeds: the search, what limits it, and how it is told."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,19 @@ def test_what_cannot_be_searched_is_refused_before_anything_is_made(
         assert main(["capacity", "cdb", "--tiny", *words, "--cache-dir", str(tmp_path / "made"), *more]) == 2
         assert complaint in capsys.readouterr().err
     assert not (tmp_path / "made").exists()
+
+
+def test_an_emulated_file_system_decides_how_long_a_search_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["capacity", "cdb", "--tiny", "--ranks-per-node", "1", "--compute", "emulate:5ms", "--cache-dir"]
+    seconds = []
+    for bandwidth in ("unlimited", "100kB/s"):
+        more = ["--emulate-pfs", f"bandwidth={bandwidth}", "--dry-run", "--json"]
+        assert main([*words, str(tmp_path), *more]) == 0
+        plan = json.loads(capsys.readouterr().out)
+        seconds.append(plan["seconds"]["confirmation"])
+    assert seconds[1] - seconds[0] > plan["stored_bytes"] / 100e3
 
 
 def test_ranks_that_somebody_else_started_are_no_offer_and_one_of_them_says_so(

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from dlio_bench.harness.cli import main
-from dlio_bench.harness.commands.job_script.script import Script, minutes_for, most, render
+from dlio_bench.harness.commands.job_script.script import Script, largest_count, minutes_for, render
 
 SCRIPT = Script(
     command=("run", "cdb", "--nodes", "2", "--max-data", "1 GB"), program="/opt/a b/dlio-bench", folder="/data/it's",
@@ -73,7 +73,7 @@ def test_a_container_holds_every_rank() -> None:
     ("words", "count"), [(["--nodes", "1,8,2"], 8), (["--nodes=3"], 3), (["--nodes"], None), (["--nodes", "x"], None)]
 )
 def test_the_largest_count(words: list[str], count: int | None) -> None:
-    assert most(["run", *words], "--nodes") == count
+    assert largest_count(["run", *words], "--nodes") == count
 
 
 def test_time_leaves_room() -> None:

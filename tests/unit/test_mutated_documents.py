@@ -17,7 +17,7 @@ from dlio_bench.benchmarks import profile
 from dlio_bench.documents import DEEPEST, load_json, load_toml, read
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster import system
-from dlio_bench.harness.commands.acceptance import contract, outlook, plan, record
+from dlio_bench.harness.commands.acceptance import campaign, contract, outlook, plan
 from dlio_bench.harness.commands.acceptance.datasets import Memory, sources
 from dlio_bench.harness.commands.acceptance.parts import parts
 from dlio_bench.reports import storage
@@ -140,7 +140,7 @@ def test_plans_of_acceptances(in_memory: Path, chance: random.Random) -> None:
         contract.limits_of(asked, path)
         memory = Memory(1 << 30, declared=False, real_nodes=True)
         outlook.request_of(asked, parts(asked, in_memory, sources(asked, in_memory, in_memory, memory))[-1])
-        record.digest(asked)
+        campaign.digest(asked)
 
     ends_well(use)
 

@@ -12,6 +12,7 @@ import pytest
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.commands.studies import files, work
+from dlio_bench.harness.ground import parts
 from dlio_bench.reports.study.types import REPRODUCED, SEEN, UNTESTABLE
 from tests.needs import needs
 
@@ -41,7 +42,7 @@ def test_the_smoke_run_of_all_studies(tmp_path: Path, capsys: Any, monkeypatch: 
     assert not (out / "cdb-reads" / "data").exists()  # a dataset goes when nothing needs it any more
 
     # the same command measures nothing again, and a folder stays of one size
-    monkeypatch.setattr(work, "run_command", lambda *_, **__: pytest.fail("a command was started again"))
+    monkeypatch.setattr(parts, "run_command", lambda *_, **__: pytest.fail("a command was started again"))
     assert main(["reproduce", "--size", "smoke", "--out", str(out)]) == status
     shown = capsys.readouterr()
     assert f"{SIMULATED}, S1: finished before" in shown.err
@@ -56,7 +57,7 @@ def test_the_smoke_run_of_all_studies(tmp_path: Path, capsys: Any, monkeypatch: 
     assert f"FAILED  {SIMULATED}" in shown.out
     assert "another command" in shown.out
     begun = out / "begun.json"
-    begun.write_text(begun.read_text().replace('"code": "', '"code": "0'))
+    begun.write_text(begun.read_text().replace('"code_digest": "', '"code_digest": "0'))
     assert main(["reproduce", SIMULATED, "--size", "smoke", "--out", str(out)]) == 2
     assert "with another version of dlio-bench" in " ".join(capsys.readouterr().err.split())
 
@@ -82,7 +83,7 @@ def test_the_smoke_run_of_all_studies(tmp_path: Path, capsys: Any, monkeypatch: 
 def test_a_command_that_fails_leaves_the_others_and_ends_with_its_status(
     tmp_path: Path, capsys: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(work, "run_command", lambda *_, **__: (-signal.SIGKILL, ""))
+    monkeypatch.setattr(parts, "run_command", lambda *_, **__: (-signal.SIGKILL, ""))
     words = ["reproduce", SIMULATED, "summit-patterns", "--size", "smoke", "--out", str(tmp_path / "out")]
     assert main(words) == 4
     shown = " ".join(capsys.readouterr().out.split())

@@ -39,7 +39,7 @@ from dlio_bench.units import parse_bytes, parse_seconds
 from tests.browser import Browser
 from tests.needs import needs
 
-STUDIES = files.chosen([])
+STUDIES = files.find_studies([])
 CLAIMS = [(name, number) for name, study in STUDIES.items() for number in range(len(study.claim))]
 
 

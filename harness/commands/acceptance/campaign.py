@@ -1,33 +1,123 @@
-"""Carries a campaign out in its folder: one part after the other, and only those that are not finished."""
+"""The folder of a campaign: what it remembers, so that it goes on as it began, and its parts, each done once."""
 
+import hashlib
+import json
 import shutil
-import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from dlio_bench import signals
-from dlio_bench.errors import ERRORS, DataError, EnvironmentFailure, OutOfTime, UsageError, one_of
-from dlio_bench.harness.cluster import walltime
-from dlio_bench.harness.commands.acceptance.parts import Part
+from msgspec import Meta, Struct
+
+from dlio_bench import documents
+from dlio_bench.errors import ERRORS, DataError, EnvironmentFailure, UsageError, one_of
+from dlio_bench.harness.cluster.environment import timestamp
+from dlio_bench.harness.commands.acceptance.parts import RESULTS, STORAGE, Part
 from dlio_bench.harness.commands.acceptance.plan import Plan
-from dlio_bench.harness.commands.acceptance.record import Say, note
 from dlio_bench.harness.commands.run.told.foresight import expected
 from dlio_bench.harness.ground.folders import FINISHED, STATUS
-from dlio_bench.harness.ground.subcommands import run_command
+from dlio_bench.harness.ground.parts import Work, ending, note
+from dlio_bench.harness.ground.unfinished import differences
 from dlio_bench.reports import storage
+from dlio_bench.reports.acceptance import CAMPAIGN, Applied, Campaign, Place
 from dlio_bench.reports.checkpoint import document as checkpoint
 from dlio_bench.reports.checkpoint.types import Document
 from dlio_bench.reports.document import result
+from dlio_bench.reports.document.files import write_whole
+from dlio_bench.reports.document.typed import convert, to_json
 from dlio_bench.reports.document.types import Result
 from dlio_bench.reports.view.formatting import plural
 from dlio_bench.units import format_seconds
 
 WORK = "work"  # folder of the part that is not done yet
 MEASURED = (0, 1, 3, 5)  # exit statuses of a run that has results, whatever they are worth
+UNMEASURED = ("system", "limits")  # tables of the plan that change nothing in what is measured
 
 
-def unfinished(part: Part, plan: Plan, folder: Path) -> str | None:
+class Site(Struct, frozen=True):
+    """Where a campaign began. memory_per_node: bytes; real_nodes: of a scheduler's allocation; cache: of datasets."""
+
+    memory_per_node: Annotated[int, Meta(ge=1)]
+    real_nodes: bool
+    cache: str
+
+
+class Record(Campaign, frozen=True, kw_only=True):
+    """What the folder remembers. plan: every key that changes what is measured, `run[0].batch: 4`; digest: of these."""
+
+    schema: Literal["dlio-bench/campaign/1"] = "dlio-bench/campaign/1"
+    digest: str
+    plan: dict[str, Any]
+    site: Site
+
+
+def load(folder: Path) -> Record | None:
+    """The record of a folder; None where nothing was measured yet. UsageError for a folder of others."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return None
+    try:
+        record = convert(documents.load_json(documents.read(folder / CAMPAIGN)), Record)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"--out {folder} exists and is not the folder of a campaign ({CAMPAIGN}: {error}). Choose a new folder."
+        ) from None
+    return record if any((folder / product).exists() for product in (RESULTS, STORAGE)) else None
+
+
+def save(plan: Plan, site: Site, places: list[Place], limits: str, before: Record | None, folder: Path) -> Record:
+    """Remember what the plan measures, and the sha256 of its limits. EnvironmentFailure.
+
+    before: of the folder, where something is measured already: a change of the limits is noted.
+    """
+    applied = [] if before is None else before.limits
+    if not applied or applied[-1].sha256 != limits:
+        if applied:
+            note(folder, "limits", "changed", before=applied[-1].sha256, after=limits)
+        applied = [*applied, Applied(timestamp(), limits)]
+    record = Record(
+        system=plan.system, places=places, limits=applied, digest=digest(plan), plan=measured_keys(plan), site=site
+    )
+    write_whole(folder / CAMPAIGN, (json.dumps(to_json(record), indent=1) + "\n").encode())
+    return record
+
+
+def require_same(record: Record, plan: Plan, folder: Path) -> None:
+    """UsageError, with what was changed, if the plan measures something else than the campaign began with."""
+    if different := differences(record.plan, measured_keys(plan)):
+        raise UsageError(
+            f"The plan was changed since the campaign in {folder} began: {different}. Parts of two plans are never "
+            "mixed: change it back, or choose a new folder with --out. (Limits and the description of the system may "
+            "change: the results are judged again.)"
+        )
+
+
+def measured_keys(plan: Plan) -> dict[str, Any]:
+    """What the plan measures: each key with its value, `run[0].batch: 4`."""
+    asked = {key: value for key, value in to_json(plan).items() if key not in UNMEASURED}
+    # a plan without checkpoints is that of a version which knew none
+    document = {key: value for key, value in asked.items() if key != "checkpoint" or value}
+    return dict(_flat("", document))
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _flat(f"{name}.{key}" if name else key, inner)
+    elif isinstance(value, list | tuple) and any(isinstance(inner, dict) for inner in value):
+        for number, inner in enumerate(value):
+            yield from _flat(f"{name}[{number}]", inner)
+    else:
+        yield name, list(value) if isinstance(value, tuple) else value
+
+
+def digest(plan: Plan) -> str:
+    """sha256 of what the plan measures, as canonical JSON."""
+    canonical = json.dumps(measured_keys(plan), sort_keys=True, separators=(",", ":"))
+    return f"sha256:{hashlib.sha256(canonical.encode()).hexdigest()}"
+
+
+def why_unfinished(part: Part, plan: Plan, folder: Path) -> str | None:
     """Why a part is not finished; None if it is: its files are whole, and made by this very command.
 
     UsageError for whole results of another command: nothing that was measured is removed unasked.
@@ -64,81 +154,57 @@ def unfinished(part: Part, plan: Plan, folder: Path) -> str | None:
     return f"no result of {one_of(sorted(missing))}" if missing else None
 
 
-class Campaign:
-    """A campaign's folder at work. resume: the command that goes on."""
+def carry_out(plan: Plan, parts: Sequence[Part], work: Work, foreseen: Sequence[float]) -> None:
+    """Do every part that is not finished. BenchError, with what goes on, where one fails.
 
-    def __init__(self, plan: Plan, folder: Path, handle: int, resume: str) -> None:
-        self.plan, self.folder, self.handle, self.resume = plan, folder, handle, resume
-        self.kept = ""
+    foreseen: about how many seconds each part takes. OutOfTime before one that cannot end in time.
+    """
+    shutil.rmtree(work.folder / WORK, ignore_errors=True)  # of a campaign that was killed
+    took = list[tuple[str, float, float]]()
+    for part, planned in zip(work.each(parts), foreseen, strict=True):
+        before = work.number - 1
+        work.kept = (
+            f"The {plural(before, 'part')} before it stay{'s' * (before == 1)} finished."
+            if before
+            else "It is the first part."
+        )
+        reason = why_unfinished(part, plan, work.folder)
+        if reason is None:
+            work.say(f"{part.title}: finished before")
+            continue
+        work.say(part.title if reason.endswith("yet") else f"{part.title} ({reason})")
+        if part.kind != "data":  # data are finished file by file, so that a part of them always gets on
+            of_kind = [(least, each) for kind, least, each in took if kind == part.kind]
+            work.require_time(part.title, expected(planned, of_kind))
+        began = time.monotonic()
+        _do(part, work)
+        seconds = time.monotonic() - began
+        if planned:
+            took.append((part.kind, planned, seconds))
+        work.say(f"done in {format_seconds(seconds)}")
+    shutil.rmtree(work.folder / WORK, ignore_errors=True)
 
-    def carry_out(self, parts: Sequence[Part], say: Say, foreseen: Sequence[float] = ()) -> int:
-        """Do every part that is not finished; the number of these. BenchError, with what goes on, where one fails.
 
-        foreseen: about how many seconds each part takes. OutOfTime before one that cannot end in time.
-        """
-        shutil.rmtree(self.folder / WORK, ignore_errors=True)  # of a campaign that was killed
-        done, took = 0, list[tuple[str, float, float]]()
-        for number, part in enumerate(parts, start=1):
-            head = f"[{number}/{len(parts)}] {part.title}"
-            before = plural(number - 1, "part")
-            self.kept = (
-                f"The {before} before it stay{'s' * (number == 2)} finished." if number > 1 else "It is the first part."
-            )
-            reason = unfinished(part, self.plan, self.folder)
-            if reason is None:
-                say(f"{head}: finished before")
-                continue
-            say(head if reason.endswith("yet") else f"{head} ({reason})")
-            planned = foreseen[number - 1] if foreseen else 0.0
-            self._require_time(
-                part, expected(planned, [(least, each) for kind, least, each in took if kind == part.kind])
-            )
-            began = time.monotonic()
-            self._do(part)
-            if planned:
-                took.append((part.kind, planned, time.monotonic() - began))
-            say(f"[{number}/{len(parts)}] done in {format_seconds(time.monotonic() - began)}")
-            done += 1
-        shutil.rmtree(self.folder / WORK, ignore_errors=True)
-        return done
-
-    def _require_time(self, part: Part, seconds: float) -> None:
-        """Data are finished file by file, so that a part of them always gets on."""
-        try:
-            walltime.require(part.title, 0.0 if part.kind == "data" else seconds)
-        except OutOfTime as error:
-            raise OutOfTime(f"{error} {self.kept} Go on with: {self.resume}") from None
-
-    def _do(self, part: Part) -> None:
-        made = self.folder / WORK / part.name
-        made.parent.mkdir(exist_ok=True)
-        entry = f"{part.kind} {part.name}"
-        words = part.words if part.kind == "data" else (*part.words, "--out", str(Path(WORK) / part.name))
-        note(self.folder, entry, "begun")
-        try:
-            status, _ = run_command(words, self.resume, folder=self.folder, handles=(self.handle,))
-        except KeyboardInterrupt:
-            signals.met()
-            note(self.folder, entry, "interrupted")
-            raise EnvironmentFailure(
-                f"{signals.why()} in {part.title}. {self.kept} Go on with: {self.resume}"
-            ) from None
-        note(self.folder, entry, "ended", status=status)
-        good = status in MEASURED and made.exists() if part.kind in ("run", "checkpoint") else status == 0
-        if not good:
-            why = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-            raise ERRORS.get(status, EnvironmentFailure)(
-                f"{part.title}: `dlio-bench {part.words[0]}` {why}; its message stands above. {self.kept} Once the "
-                f"cause is removed, go on with: {self.resume}"
-            )
-        if part.kind == "data":
-            return
-        if part.kind == "run":
-            # the campaign has a page of all results, and a journal; it has come to its end
-            for name in ("report.html", FINISHED, STATUS):
-                (made / name).unlink(missing_ok=True)
-        target = self.folder / part.product
-        target.parent.mkdir(exist_ok=True)
-        if target.is_dir():
-            shutil.rmtree(target)
-        made.replace(target)
+def _do(part: Part, work: Work) -> None:
+    """Run a part's command, and put its product where it stays."""
+    made, is_data = work.folder / WORK / part.name, part.kind == "data"
+    made.parent.mkdir(exist_ok=True)
+    words = part.words if is_data else (*part.words, "--out", str(Path(WORK) / part.name))
+    status = work.run(f"{part.kind} {part.name}", part.title, words, folder=work.folder)
+    good = status in MEASURED and made.exists() if part.kind in ("run", "checkpoint") else status == 0
+    if not good:
+        raise ERRORS.get(status, EnvironmentFailure)(
+            f"{part.title}: `dlio-bench {part.words[0]}` {ending(status)}; its message stands above. {work.kept} Once "
+            f"the cause is removed, go on with: {work.resume}"
+        )
+    if is_data:
+        return
+    if part.kind == "run":
+        # the campaign has a page of all results, and a journal; it has come to its end
+        for name in ("report.html", FINISHED, STATUS):
+            (made / name).unlink(missing_ok=True)
+    target = work.folder / part.product
+    target.parent.mkdir(exist_ok=True)
+    if target.is_dir():
+        shutil.rmtree(target)
+    made.replace(target)

@@ -1,23 +1,22 @@
 """`dlio-bench accept`: a plan is read and told, its parts are carried out, their results judged and handed over."""
 
 import json
-import shlex
 import sys
 from pathlib import Path
 
-from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.errors import UsageError
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster import allocation
-from dlio_bench.harness.commands.acceptance import contract, handover, outlook, record, told
-from dlio_bench.harness.commands.acceptance.campaign import Campaign
-from dlio_bench.harness.commands.acceptance.datasets import Memory, require_space, sources
+from dlio_bench.harness.commands.acceptance import campaign, contract, handover, outlook
+from dlio_bench.harness.commands.acceptance.campaign import Site
+from dlio_bench.harness.commands.acceptance.datasets import Memory, places, require_places, require_space, sources
 from dlio_bench.harness.commands.acceptance.options import Options
 from dlio_bench.harness.commands.acceptance.parts import parts
-from dlio_bench.harness.commands.acceptance.places import places, require_places
-from dlio_bench.harness.commands.acceptance.plan import load, placed
-from dlio_bench.harness.commands.acceptance.record import Site
+from dlio_bench.harness.commands.acceptance.plan import errors_at, load
 from dlio_bench.harness.ground.folders import cache_folder
 from dlio_bench.harness.ground.outcome import Outcome
+from dlio_bench.harness.ground.parts import tell, work_in
+from dlio_bench.harness.ground.subcommands import going_on
 from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.machine.mounts import existing
 from dlio_bench.reports.document.files import write_whole
@@ -29,13 +28,13 @@ def accept(options: Options) -> int:
     """The whole command. Returns the exit status of the judgement; 0 for a dry run. BenchError."""
     plan, content = load(options.plan)
     limits, limits_content = contract.limits_of(plan, options.plan)
-    before = record.load(options.out)
+    before = campaign.load(options.out)
     if before is not None:
-        record.require_same(before, plan, options.out)
+        campaign.require_same(before, plan, options.out)
     here = Site(plan.memory or memory_bytes(), allocation.nodes() is not None, str(cache_folder().absolute()))
     site = here if before is None else before.site
     memory = Memory(site.memory_per_node, plan.memory is not None, site.real_nodes)
-    with placed(f"'{options.plan}'"):
+    with errors_at(f"'{options.plan}'"):
         by_table = sources(plan, options.plan.parent, Path(site.cache), memory)
         different = list({source.name: source for source in by_table.values()}.values())
         there = places(plan, options.plan.parent, different)
@@ -50,30 +49,24 @@ def accept(options: Options) -> int:
 
     made = [source for source in different if not source.is_given]
     free = free_bytes(existing(made[0].folder)) if made else None
-    outlines = told.document(plan, record.digest(plan), memory, there, free, foreseen)
     if options.json and options.dry_run:
-        print(json.dumps(outlines, indent=1))
+        print(json.dumps(outlook.document(plan, campaign.digest(plan), memory, there, free, foreseen), indent=1))
     else:
-        shown = "\n".join(told.lines(plan, memory, different, there, foreseen, options.out, free))
+        shown = "\n".join(outlook.lines(plan, memory, different, there, foreseen, options.out, free))
         print(shown, file=sys.stderr if options.json else sys.stdout, flush=True)
     require_space(made)
     if options.dry_run:
         return 0
 
-    try:
-        options.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise EnvironmentFailure(f"--out {options.out} cannot be made: {error.strerror}. Name another.") from error
-    resume = shlex.join(["dlio-bench", "accept", str(options.plan), "--out", str(options.out)])
-    with record.held(options.out, _say) as handle:
-        if (now := record.load(options.out)) is not None:  # of a process that has just ended
-            record.require_same(now, plan, options.out)
-        campaign = record.save(plan, site, there, limits.sha256, now, options.out)
+    with work_in(options.out, len(planned), going_on(options.out)) as work:
+        if (now := campaign.load(options.out)) is not None:  # of a process that has just ended
+            campaign.require_same(now, plan, options.out)
+        record = campaign.save(plan, site, there, limits.sha256, now, options.out)
         write_whole(options.out / handover.PLAN, content)
         write_whole(options.out / contract.NAME, limits_content)
-        Campaign(plan, options.out, handle, resume).carry_out(planned, _say, [entry.seconds for entry in foreseen])
-        _say("judging, and writing the page")
-        judgement = handover.hand_over(plan, campaign, options.out, limits)
+        campaign.carry_out(plan, planned, work, [entry.seconds for entry in foreseen])
+        tell("judging, and writing the page")
+        judgement = handover.hand_over(plan, record, options.out, limits)
     if options.json:
         print(json.dumps({"folder": str(options.out), **to_json(judgement)}, indent=1))
     else:
@@ -93,7 +86,3 @@ def _require_here(options: Options, began: Site, here: Site) -> None:
 
 def _where(site: Site) -> str:
     return "in a scheduler's allocation" if site.real_nodes else "outside of any scheduler's allocation"
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -4,21 +4,23 @@ import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from dlio_bench import documents
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.commands.acceptance.lacking import lacking
 from dlio_bench.harness.commands.acceptance.outlook import Foreseen
 from dlio_bench.harness.commands.acceptance.plan import Plan
 from dlio_bench.harness.commands.checkpoints import limited
+from dlio_bench.harness.commands.run.asked.training import TRAIN
 from dlio_bench.reports.checkpoint.metrics import CHECKPOINT_METRICS
-from dlio_bench.reports.judging.limits import Limits
+from dlio_bench.reports.judging.limits import CEILING_SHARE, Limits
 
 NAME = "limits.toml"
 MOST_RUNS = 8  # that a message names
+ONLY_TRAINING = 'Only a run that trains has it: write compute = "train"'
+EMULATED = 'Write compute = "emulate:v100", or another step time'
 LEVELS = 3  # of tables in a file of limits: workload, reader, scale
 
 
@@ -34,19 +36,15 @@ def limits_of(plan: Plan, path: Path) -> tuple[Limits, bytes]:
                 f"'{path}': limits: '{beside}' is no file. Name a TOML file of limits beside the plan "
                 "(`dlio-bench help limits`), or write a table [limits]."
             )
-        return replace(_loaded(beside), name=NAME), documents.read(beside)
+        return replace(limited.load(beside), name=NAME), documents.read(beside)
     with tempfile.TemporaryDirectory(prefix="dlio-bench-limits-") as folder:
         file = Path(folder) / NAME
         content = as_toml(plan.limits).encode(errors="replace")
         file.write_bytes(content)
         try:
-            return _loaded(file), content
+            return limited.load(file), content
         except UsageError as error:
             raise UsageError(str(error).replace(f"'{file}'", f"'{path}': limits")) from None
-
-
-def _loaded(path: Path) -> Limits:
-    return limited.load(path)
 
 
 def require_answerable(plan: Plan, path: Path, asked: Limits, runs: Sequence[Foreseen]) -> None:
@@ -55,7 +53,7 @@ def require_answerable(plan: Plan, path: Path, asked: Limits, runs: Sequence[For
     runs: what is foreseen of each run, and of checkpoints.
     """
     where = f"'{path.parent / plan.limits}'" if isinstance(plan.limits, str) else f"'{path}': limits"
-    lacks = [{} if entry.request is None else lacking(plan, entry) for entry in runs]
+    lacks = [{} if entry.request is None else missing_metrics(plan, entry) for entry in runs]
     for limit in asked.limits:
         key = f'{where}: [{limit.workload}.{limit.reader}."{limit.scale}"] {limit.metric}'
         covered = [
@@ -114,13 +112,67 @@ def _require_steps(plan: Plan, path: Path, key: str, needed: int, entry: Foresee
     )
 
 
+class Lack(NamedTuple):
+    """why: what the plan says, with its key. fix: what to write into the plan instead."""
+
+    why: str
+    fix: str
+
+
+def missing_metrics(plan: Plan, entry: Foreseen) -> Mapping[str, Lack]:
+    """The metrics that no result of a run can have, by name; of a run that is foreseen."""
+    return {name: lack for names, lack in _missing_metrics(plan, entry) for name in names}
+
+
+def _missing_metrics(plan: Plan, entry: Foreseen) -> Iterator[tuple[tuple[str, ...], Lack]]:
+    """Rules of `reports.numbers.statistics.per_trial`, where a metric is None for what was asked."""
+    part, request = entry.part, entry.request
+    assert part.run is not None
+    assert request is not None
+    options, table = request.options, f"run[{plan.run.index(part.run)}]"
+    compute = f'{table}.compute is "{options.compute}"'
+    assert part.source is not None
+    size = request.trial_size(part.source.samples)
+
+    if size.epochs < 2 and not request.looks_first:
+        names = ("first_epoch_seconds", "later_epochs_seconds", "steady_stall_share", "steady_au")
+        yield names, Lack(f"a trial of {table} has one epoch", f"Write epochs = 2 or more into {table}")
+    if size.trial_steps <= size.epochs and not request.looks_first:
+        fix = f"Write a smaller batch or more steps into {table}, or more steps or times_memory into [dataset]"
+        yield ("au",), Lack(f"an epoch of {table} has one step, and the first step of an epoch does not count", fix)
+    if options.mode != TRAIN:
+        yield ("allreduce_seconds",), Lack(f"{compute}: no gradients are exchanged", ONLY_TRAINING)
+    elif part.scale == (1, 1):
+        fix = f"Write more nodes or ranks_per_node into {table}"
+        yield ("allreduce_seconds",), Lack("a single rank exchanges no gradients", fix)
+    if request.step_time is None:
+        yield ("compute_overrun",), Lack(f"{compute}: no compute is emulated", EMULATED)
+    if options.mode == "none":
+        yield ("au", "steady_au", "over_bound"), Lack(f"{compute}: nothing is computed", EMULATED)
+    passes, _ = request.passes(part.source.validation_samples, size)
+    if passes is None:
+        fix = 'Write compute = "train", or name the reader upstream, with data that have a validation split'
+        yield ("validation_seconds", "validation_stall_share"), Lack(f"{table} has no validation passes", fix)
+    if options.sync == "epoch":
+        fix = 'Write sync = "step", or leave sync out'
+        yield ("harness_share",), Lack(f'{table}.sync is "epoch": ranks do not meet in the loop', fix)
+    if options.emulate_pfs is None:
+        fix = f'Write emulate_pfs = "bandwidth=400MB/s,cache=2GB", say, into {table}'
+        yield ("bytes_client_cache",), Lack(f"only an emulated client cache is counted, and {table} has none", fix)
+    if plan.storage is None:
+        yield (CEILING_SHARE,), Lack("the plan does not measure the storage", "Add a table [storage] to it")
+    elif options.emulate_pfs is not None:
+        fix = f"Take emulate_pfs out of {table}"
+        yield (CEILING_SHARE,), Lack(f"{table}.emulate_pfs is given, and its ceiling is not measured", fix)
+
+
 def as_toml(document: Mapping[str, Any]) -> str:
     """Limits as a TOML file: settings, then a table for each workload, reader and scale."""
     lines = []
     for names, table in _sections(document, ()):
         if names:
-            lines.append(f"\n[{'.'.join(map(_quoted, names))}]")
-        lines += [f"{_quoted(key)} = {_value(value)}" for key, value in table.items()]
+            lines.append(f"\n[{'.'.join(map(_quote, names))}]")
+        lines += [f"{_quote(key)} = {_value(value)}" for key, value in table.items()]
     return "\n".join(lines).lstrip() + "\n"
 
 
@@ -133,7 +185,7 @@ def _sections(table: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[tupl
         yield from _sections(value, (*names, key))
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """A key or a text; TOML's basic strings are JSON's, but for the control character DEL."""
     plain = text.isascii() and text.replace("_", "").replace("-", "").isalnum()
     return text if plain else json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
@@ -141,7 +193,7 @@ def _quoted(text: str) -> str:
 
 def _value(value: Any) -> str:
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_quoted(key)} = {_value(inner)}" for key, inner in value.items()) + " }"
+        return "{ " + ", ".join(f"{_quote(key)} = {_value(inner)}" for key, inner in value.items()) + " }"
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, bool | int):

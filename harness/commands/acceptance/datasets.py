@@ -1,8 +1,9 @@
-"""Which datasets a campaign reads: how large each must be, where it lies, and what is there already."""
+"""What a campaign reads: how large each dataset must be, where it lies and on which file system, what is there."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from msgspec import Struct
 
@@ -13,10 +14,12 @@ from dlio_bench.datagen.layout import VALIDATION, Layout
 from dlio_bench.datagen.manifest import NAME, spec_digest
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.free_space import free_bytes
-from dlio_bench.harness.commands.acceptance.plan import Plan, Run, placed
+from dlio_bench.harness.cluster.environment import mount_at
+from dlio_bench.harness.commands.acceptance.plan import Plan, Run, errors_at
 from dlio_bench.harness.commands.generation.amount import enough, sizes
 from dlio_bench.harness.commands.run.asked.data import SEED
 from dlio_bench.harness.machine.mounts import existing
+from dlio_bench.reports.acceptance import Place, is_on, mounted
 from dlio_bench.units import format_bytes
 
 FOLDER = "acceptance"  # of the datasets, in the folder that keeps datasets
@@ -98,11 +101,11 @@ def sources(plan: Plan, base: Path, cache: Path, memory: Memory) -> dict[int, So
         name = next(name for name in _names(layout) if name not in names)
         names.add(name)
         if runs[0].data is not None:
-            with placed(f"run[{numbers[0]}].data"):
-                source = _given(name, layout, base / runs[0].data, needed)
+            with errors_at(f"run[{numbers[0]}].data"):
+                source = _given_source(name, layout, base / runs[0].data, needed)
         else:
             folder = cache / FOLDER if plan.dataset.folder is None else base / plan.dataset.folder
-            source = _made(name, layout, folder.absolute(), needed, plan)
+            source = _new_source(name, layout, folder.absolute(), needed, plan)
         by_table |= dict.fromkeys(numbers, source)
     return by_table
 
@@ -124,11 +127,47 @@ def require_space(made: list[Source]) -> None:
             )
 
 
+def places(plan: Plan, base: Path, sources: Iterable[Source]) -> list[Place]:
+    """Every folder of the plan: of the datasets, made or given, and of checkpoints. base: the plan's own."""
+    folders = [source.folder if source.is_given else source.folder.parent for source in sources]
+    folders += [base.absolute() / table.folder for table in plan.checkpoint]
+    return [Place(str(folder), mount_at(folder)) for folder in dict.fromkeys(folders)]
+
+
+def require_places(plan: Plan, wanted: Iterable[Place], sources: Iterable[Source]) -> None:
+    """UsageError for a folder that is not there, may not be written, or is on another file system than the plan says.
+
+    A folder that a plan names is never made: where a file system is not mounted it would lie on another.
+    """
+    for source in sources:
+        folder = source.folder.parent
+        if source.is_given or source.is_ready():
+            continue
+        if plan.dataset.folder is not None and not folder.is_dir():
+            raise UsageError(
+                f"[dataset] folder: '{folder}' is no folder. Make it on the file system that is to be accepted: it is "
+                "not made for you, as it would lie elsewhere where that is not mounted."
+            )
+        try:
+            with TemporaryFile(dir=existing(folder)):
+                pass
+        except OSError as error:
+            raise UsageError(
+                f"[dataset] folder: nothing can be written into '{existing(folder)}': {error.strerror}. Name another."
+            ) from None
+    for place in wanted:
+        if not is_on(place.mount, plan.system.file_system):
+            raise UsageError(
+                f"[system] file_system is '{plan.system.file_system}', but {place.folder} is on "
+                f"{mounted(place.mount)}. Name a folder on it, mount it, or put file_system right."
+            )
+
+
 def _layout(plan: Plan, number: int) -> Layout:
     run = plan.run[number]
-    with placed(f"run[{number}].workload"):
+    with errors_at(f"run[{number}].workload"):
         workload = registry.find(run.workload)
-    with placed(f"run[{number}].variant"):
+    with errors_at(f"run[{number}].variant"):
         return find_layout(workload, run.variant, tiny=run.tiny, fill=plan.dataset.fill)
 
 
@@ -155,8 +194,8 @@ def _needed(plan: Plan, run: Run, layout: Layout, memory: Memory) -> int:
     return math.ceil(max(of_memory, samples * layout.sample_bytes))
 
 
-def _made(name: str, layout: Layout, folder: Path, needed: int, plan: Plan) -> Source:
-    with placed("[dataset]"):
+def _new_source(name: str, layout: Layout, folder: Path, needed: int, plan: Plan) -> Source:
+    with errors_at("[dataset]"):
         files = enough(layout, needed)
     published = {split.name: split.full_files for split in layout.splits}
     if plan.dataset.at_most_published and sum(files.values()) > sum(published.values()):
@@ -167,7 +206,7 @@ def _made(name: str, layout: Layout, folder: Path, needed: int, plan: Plan) -> S
     return Source(name, layout, where, needed, training.stored_bytes, training.samples, files, validation)
 
 
-def _given(name: str, layout: Layout, folder: Path, needed: int) -> Source:
+def _given_source(name: str, layout: Layout, folder: Path, needed: int) -> Source:
     dataset = open_dataset(folder)
     manifest = dataset.manifest
     if (manifest.workload, manifest.variant, manifest.tiny) != (layout.workload, layout.variant, layout.tiny):

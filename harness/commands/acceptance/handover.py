@@ -2,18 +2,19 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from dlio_bench import __version__
 from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.harness.commands.acceptance.campaign import Record
 from dlio_bench.harness.commands.acceptance.contract import NAME as LIMITS
 from dlio_bench.harness.commands.acceptance.parts import RESULTS, STORAGE
-from dlio_bench.harness.commands.acceptance.places import require_measured_there
 from dlio_bench.harness.commands.acceptance.plan import Plan
-from dlio_bench.harness.commands.acceptance.record import JOURNAL, Record
-from dlio_bench.reports.acceptance import CAMPAIGN, Campaign
+from dlio_bench.harness.ground.parts import JOURNAL
+from dlio_bench.reports.acceptance import CAMPAIGN, Campaign, is_on, mounted
 from dlio_bench.reports.document.collection import load_each
+from dlio_bench.reports.document.environment import Host
 from dlio_bench.reports.document.files import write_whole
 from dlio_bench.reports.judging import junit
 from dlio_bench.reports.judging import text as judgement_text
@@ -42,6 +43,17 @@ def hand_over(plan: Plan, campaign: Record, folder: Path, limits: Limits) -> Jud
     write_whole(folder / README, readme(campaign, judgement, _beginnings(folder)).encode())
     write_whole(folder / SUMS, sums(folder).encode())
     return judgement
+
+
+def require_measured_there(plan: Plan, measured: Iterable[tuple[str, Mapping[str, Host]]]) -> None:
+    """EnvironmentFailure where a host measured on another file system than the plan says. measured: names, hosts."""
+    for name, hosts in measured:
+        for host, state in hosts.items():
+            if not is_on(state.mount, plan.system.file_system):
+                raise EnvironmentFailure(
+                    f"[system] file_system is '{plan.system.file_system}', but {host} measured {name} on "
+                    f"{mounted(state.mount)}. Mount it there, remove the part's folder in results, and go on."
+                )
 
 
 def sums(folder: Path) -> str:

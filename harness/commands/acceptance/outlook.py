@@ -1,38 +1,45 @@
-"""What the parts of a campaign will take, and whether they can be: refuses early what a run would refuse."""
+"""What a campaign will do, before it does it: each part, how much data, about how long, and what would refuse it."""
 
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from msgspec import Struct
 
 from dlio_bench.datagen.workers import usual_workers
 from dlio_bench.errors import BenchError, UsageError
-from dlio_bench.harness.commands.acceptance.campaign import unfinished
+from dlio_bench.harness.cluster import allocation
+from dlio_bench.harness.cluster.environment import host_name
+from dlio_bench.harness.commands.acceptance.campaign import why_unfinished
 from dlio_bench.harness.commands.acceptance.datasets import Memory, Source
 from dlio_bench.harness.commands.acceptance.parts import Part
-from dlio_bench.harness.commands.acceptance.plan import Plan, placed
+from dlio_bench.harness.commands.acceptance.plan import Plan, errors_at
 from dlio_bench.harness.commands.checkpoints import command as checkpoints
 from dlio_bench.harness.commands.checkpoints.job import Job
 from dlio_bench.harness.commands.checkpoints.options import CHECKPOINT
 from dlio_bench.harness.commands.checkpoints.options import Options as CheckpointOptions
 from dlio_bench.harness.commands.checkpoints.parts import total
 from dlio_bench.harness.commands.parser import Parser
+from dlio_bench.harness.commands.run.asked import data
 from dlio_bench.harness.commands.run.asked.jobs import jobs, require_machine
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.asked.request import Request, look_up
 from dlio_bench.harness.commands.run.asked.sizing import TrialSize
 from dlio_bench.harness.commands.run.measurement import plan_launch
 from dlio_bench.harness.commands.run.options import RUN
-from dlio_bench.harness.commands.run.told.foresight import READ, START_SECONDS, making_seconds
+from dlio_bench.harness.commands.run.told.foresight import READ, SINGLE, START_SECONDS, making_seconds, run_seconds
 from dlio_bench.harness.commands.storage_bench import sizing
 from dlio_bench.harness.ground.options import Command, Commands, Given
+from dlio_bench.reports.acceptance import Place, mounted
 from dlio_bench.reports.checkpoint.metrics import CHECKPOINT_METRICS
+from dlio_bench.reports.document.typed import to_json
 from dlio_bench.reports.judging.limits import SPREAD
-from dlio_bench.units import format_bytes, parse_bytes
+from dlio_bench.reports.view.formatting import plural
+from dlio_bench.units import format_bytes, format_seconds, parse_bytes
+from dlio_bench.wrapping import printable, wrapped
 
-SINGLE = ("local", "mpirun")  # launchers that start ranks here, outside of a scheduler's allocation
 PATTERNS = 2  # of reads that `storage` times: front to back, and sample by sample
 
 
@@ -74,10 +81,10 @@ def foresee(plan: Plan, part: Part, memory: Memory, folder: Path) -> Foreseen:
     request = request_of(plan, part) if part.kind == "run" else None
     if request is not None:
         require_enough(plan, part, request, memory)
-    reason = unfinished(part, plan, folder)
+    reason = why_unfinished(part, plan, folder)
     if part.kind == "storage" and reason is not None:
         _require_readers(plan, part.source)
-    takes = 0.0 if reason is None else seconds(plan, part, request, memory)
+    takes = 0.0 if reason is None else seconds(plan, part, request)
     return Foreseen(part, request, takes, part.source.missing_bytes() if part.kind == "data" else 0, reason)
 
 
@@ -96,39 +103,39 @@ def _require_readers(plan: Plan, source: Source) -> None:
     readers, layout = max(plan.storage.ranks) * max(plan.storage.threads), source.layout
     files = [layout.file_bytes] * source.files[layout.splits[0].name]
     count = sizing.first_files(files, _ceiling_bytes(plan, source, readers))
-    with placed("[storage]"):
+    with errors_at("[storage]"):
         sizing.require_samples(min(source.samples, count * layout.samples_per_file), readers, count, source.folder)
 
 
 def _foresee_checkpoints(plan: Plan, part: Part, folder: Path) -> Foreseen:
     assert part.checkpoints is not None
-    with placed(f"checkpoint[{plan.checkpoint.index(part.checkpoints)}]"):
+    with errors_at(f"checkpoint[{plan.checkpoint.index(part.checkpoints)}]"):
         job = checkpoint_job(part)
-    reason = unfinished(part, plan, folder)
+    reason = why_unfinished(part, plan, folder)
     moved = 3 * job.trials * job.checkpoints * total(job.parts)  # written, read, compared
     return Foreseen(part, None, 0.0 if reason is None else moved / READ + START_SECONDS, 0, reason)
 
 
 def checkpoint_job(part: Part) -> Job:
     """The job of a part with checkpoints. UsageError for one that cannot be."""
-    return checkpoints.job_of(CheckpointOptions(**_given(CHECKPOINT, part.words)))
+    return checkpoints.job_of(CheckpointOptions(**_options(CHECKPOINT, part.words)))
 
 
 def request_of(plan: Plan, part: Part) -> Request:
     """What a run's command asks for, every name resolved. UsageError that names the plan's key."""
     try:
-        return _looked_up(part.words)
+        return _request(part.words)
     except UsageError as error:
         assert part.run is not None
         key = next((f".{key}" for key in ("readers", *part.run.given) if _is_right_without(part.words, key)), "")
         raise UsageError(f"run[{plan.run.index(part.run)}]{key}: {error}") from None
 
 
-def _looked_up(words: Sequence[str]) -> Request:
-    return look_up(Options(**_given(RUN, words)))
+def _request(words: Sequence[str]) -> Request:
+    return look_up(Options(**_options(RUN, words)))
 
 
-def _given(command: Command, words: Sequence[str]) -> Given:
+def _options(command: Command, words: Sequence[str]) -> Given:
     """What the words of a command give. UsageError."""
     parser = Parser(prog="dlio-bench")
     made = parser.add_subparsers(dest="command")
@@ -140,7 +147,7 @@ def _is_right_without(words: Sequence[str], key: str) -> bool:
     """Whether a command would be right without the option of a plan's key."""
     at = words.index("--reader" if key == "readers" else f"--{key.replace('_', '-')}")
     try:
-        _looked_up([*words[:at], *words[at + 2 :]])
+        _request([*words[:at], *words[at + 2 :]])
     except BenchError:
         return False
     return True
@@ -171,7 +178,7 @@ def _require_possible(part: Part, request: Request, *, here: bool) -> None:
         raise type(error)(f"The plan's run of {part.name} cannot be made here: {error}") from None
 
 
-def seconds(plan: Plan, part: Part, request: Request | None, memory: Memory) -> float:
+def seconds(plan: Plan, part: Part, request: Request | None) -> float:
     """About how long a part takes, with readers that keep up with the emulated compute."""
     source = part.source
     assert source is not None
@@ -185,14 +192,11 @@ def seconds(plan: Plan, part: Part, request: Request | None, memory: Memory) -> 
         counts = len(plan.storage.ranks) * len(plan.storage.threads)
         return counts * PATTERNS * plan.storage.trials * read / READ + START_SECONDS
     assert request is not None
-    size = request.trial_size(source.samples)
-    trial = max(size.trial_steps * request.step_seconds(size.batch), plan.min_seconds)
-    if request.is_unpaced:
-        trial = max(trial, size.epochs * source.bytes / READ)
-    trials = plan.trials + plan.warmup_trials
-    machines = part.scale[0] if memory.real_nodes or plan.launcher not in (None, *SINGLE) else 1
-    verification = _read_bytes(part, size) / (READ * machines)
-    return len(request.readers) * (trials * trial + verification) + START_SECONDS
+    there = data.Source(source.folder, source.samples, source.bytes, None, source.validation_samples)
+    try:
+        return run_seconds(request, there)
+    except BenchError:  # an allocation that is too small: `require_all` refuses it
+        return START_SECONDS
 
 
 def _read_bytes(part: Part, size: TrialSize) -> float:
@@ -216,3 +220,95 @@ def require_enough(plan: Plan, part: Part, request: Request, memory: Memory) -> 
             f"and times_memory = {plan.dataset.times_memory:g} asks for {format_bytes(needed)}. Write at least "
             f"steps = {math.ceil(request.options.steps * needed / read)}, or leave steps out."
         )
+
+
+def document(
+    plan: Plan, digest: str, memory: Memory, places: Sequence[Place], free: int | None, foreseen: Sequence[Foreseen]
+) -> dict[str, Any]:
+    """The outlook as JSON: sizes in bytes, times in seconds."""
+    left = [entry for entry in foreseen if entry.reason is not None]
+    return {
+        "system": plan.system.name,
+        "plan_digest": digest,
+        "memory_per_node": memory.node,
+        "memory_declared": memory.declared,
+        "places": [to_json(place) for place in places],
+        "hosts": _hosts(),
+        "free_bytes": free,
+        "missing_bytes": sum(entry.missing_bytes for entry in left),
+        "seconds": sum(entry.seconds for entry in left),
+        "parts": [
+            {
+                "kind": entry.part.kind,
+                "name": entry.part.name,
+                "title": entry.part.title,
+                "finished": entry.reason is None,
+                "reason": entry.reason,
+                "seconds": entry.seconds,
+                "missing_bytes": entry.missing_bytes,
+                "needed_bytes": 0 if entry.part.source is None else entry.part.source.needed,
+                "training_bytes": 0 if entry.part.source is None else entry.part.source.bytes,
+                "command": ["dlio-bench", *entry.part.words],
+            }
+            for entry in foreseen
+        ],
+    }
+
+
+def lines(
+    plan: Plan,
+    memory: Memory,
+    sources: Sequence[Source],
+    places: Sequence[Place],
+    foreseen: Sequence[Foreseen],
+    out: Path,
+    free: int | None,
+) -> Iterator[str]:
+    """The outlook as lines of at most 80 columns, long paths excepted."""
+    yield f"acceptance of {printable(plan.system.name)}"
+    of = "as the plan says" if memory.declared else "as this machine has"
+    shared = "" if memory.declared or memory.real_nodes else ", which virtual nodes share"
+    yield from wrapped(f"{format_bytes(memory.node)} a node, {of}{shared}", _head("memory"))
+    rule = f"at least {plan.dataset.times_memory:g} times the memory of all hosts"
+    if plan.dataset.steps:
+        rule += f", and {plan.dataset.steps} steps an epoch at the largest scale"
+    yield from wrapped(rule, _head("rule"))
+    for source in sources:
+        short = ""
+        if source.bytes < source.needed:
+            short = f"; only {format_bytes(source.bytes)} are published, so the caches must be seen to be empty"
+        there = "given" if source.is_given else "there" if not source.missing_bytes() else "to be made"
+        text = f"{source.name}: asked {format_bytes(source.needed)}, {format_bytes(source.bytes)} {there}{short}"
+        yield from wrapped(text, _head("data"))
+    made = {str(source.folder.parent) for source in sources if not source.is_given}
+    for place in places:
+        room = f" ({format_bytes(free)} free)" if place.folder in made and free is not None else ""
+        yield from wrapped(f"{printable(place.folder)}{room}", _head("in"), whole_words=True)
+        yield from wrapped(printable(mounted(place.mount)), _head("  on"), whole_words=True)
+    yield from wrapped(_hosts(), _head("hosts"))
+    trials = f"{plural(plan.trials, 'trial')} and {plan.warmup_trials} warm-up of at least {plan.min_seconds:g} s each"
+    yield from wrapped(f"{trials}, cache {plan.cache}: dropped, and looked at, before each", _head("runs"))
+    yield ""
+    for number, entry in enumerate(foreseen, start=1):
+        state = "finished" if entry.reason is None else f"about {format_seconds(entry.seconds)}"
+        if entry.missing_bytes:
+            state += f", {format_bytes(entry.missing_bytes)}"
+        yield from wrapped(f"{entry.part.title}: {state}", f"  {number:>3}  ")
+    left = [entry for entry in foreseen if entry.reason is not None]
+    yield f"  {len(foreseen) + 1:>3}  judgement, page, digests"
+    yield ""
+    seconds, missing = sum(entry.seconds for entry in left), sum(entry.missing_bytes for entry in left)
+    told = f"{plural(len(left), 'part')} of {len(foreseen)} to do: about {format_seconds(seconds)}" if left else (
+        "every part is finished: only the judgement is made again"
+    )  # fmt: skip
+    yield from wrapped(f"{told}{f', {format_bytes(missing)} of data to write' if missing else ''}", "  ")
+    yield from wrapped(f"into {out}", "  ", whole_words=True)
+
+
+def _hosts() -> str:
+    given = allocation.find(os.environ)
+    return host_name() if given is None else f"{plural(given.nodes, 'node')} of {given}, as {host_name()} sees them"
+
+
+def _head(name: str) -> str:
+    return f"  {name:<8}"

@@ -62,7 +62,7 @@ def _ceiling(plan: Plan, source: Source) -> Part:
     wanted = plan.storage
     assert wanted is not None
     words = ["storage", "--data", str(source.folder), "--trials", str(wanted.trials)]
-    words += ["--ranks", _listed(wanted.ranks), "--threads", _listed(wanted.threads)]
+    words += ["--ranks", _comma_list(wanted.ranks), "--threads", _comma_list(wanted.threads)]
     words += [*_option("size", wanted.size), *_option("io", wanted.io)]
     words += [*_option("launcher", plan.launcher), *_option("timeout", plan.timeout)]
     title = f"what the storage gives to any reader of {source.name}"
@@ -81,7 +81,7 @@ def _runs(plan: Plan, base: Path, sources: Mapping[int, Source]) -> Iterator[Par
             words += _option("memory_per_node", plan.memory_per_node)
             words += ["--tiny"] if run.tiny else []
             for option, value in run.given.items():
-                words += _option(option, _placed(option, value, base))
+                words += _option(option, _from_base(option, value, base))
             if plan.storage is not None and run.emulate_pfs is None:  # which nobody measured
                 words += ["--storage", f"{STORAGE}/{source.name}.json"]
             words += [*_option("launcher", plan.launcher), *_option("timeout", plan.timeout)]
@@ -104,7 +104,7 @@ def _checkpoints(plan: Plan, base: Path) -> Iterator[Part]:
             yield Part("checkpoint", name, title, tuple(words), product, None, None, table, (nodes, ranks))
 
 
-def _placed(option: str, value: str | int, base: Path) -> str | int:
+def _from_base(option: str, value: str | int, base: Path) -> str | int:
     """The value of an option; a path in it starts from the plan's folder."""
     if option == "local_tier":
         return str(base / str(value))
@@ -116,5 +116,5 @@ def _option(name: str, value: str | int | None) -> list[str]:
     return [] if value is None else [f"--{name.replace('_', '-')}", str(value)]
 
 
-def _listed(numbers: tuple[int, ...]) -> str:
+def _comma_list(numbers: tuple[int, ...]) -> str:
     return ",".join(map(str, sorted(set(numbers))))

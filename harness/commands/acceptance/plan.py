@@ -7,17 +7,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-import msgspec
 from msgspec import Meta, Struct
 
-from dlio_bench import documents
-from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError, did_you_mean, one_of, remedy, unknown
+from dlio_bench.errors import BenchError, UsageError, unknown
 from dlio_bench.harness.cluster.launchers import LAUNCHERS
 from dlio_bench.harness.cluster.watch import parse_timeout
+from dlio_bench.harness.ground import user_files
 from dlio_bench.reports.acceptance import System
 from dlio_bench.units import parse_bytes
 
-FIX = "`dlio-bench accept --example one-machine` shows a plan"
 FEWEST_TRIALS = 5  # intervals need five, and MLPerf Storage asks for five runs (Submission_guidelines.md, v2.0)
 
 Number = Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -138,7 +136,7 @@ class Plan(_Table, frozen=True):
 
 
 @contextmanager
-def placed(place: str) -> Iterator[None]:
+def errors_at(place: str) -> Iterator[None]:
     """Begin the errors of what is done within by their place: a file, or a key of one."""
     try:
         yield
@@ -160,24 +158,13 @@ def node_count(words: int | str, total: int | None) -> int:
 
 def load(path: Path) -> tuple[Plan, bytes]:
     """The plan in a file, and the file's bytes. UsageError that names file, key, value and fix; EnvironmentFailure."""
-    try:
-        content = documents.read(path, f"{FIX}.")
-        document = documents.load_toml(content)
-    except FileNotFoundError as error:
-        raise UsageError(f"'{path}' does not exist. {FIX}.") from error
-    except OSError as error:
-        raise EnvironmentFailure(f"'{path}' could not be read: {error.strerror}. {remedy(error)}.") from error
-    except ValueError as error:
-        raise UsageError(f"'{path}' is not TOML: {error}. {FIX}.") from error
+    document, content = user_files.load(path, FORM)
     return parse(document, str(path)), content
 
 
 def parse(document: Mapping[str, Any], name: str) -> Plan:
     """A plan from a TOML document; `name`: the file's, for the message. UsageError."""
-    try:
-        plan = msgspec.convert(document, Plan)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"'{name}': {_explained(error, document)}") from None
+    plan = user_files.convert(document, Plan, name, FORM)
     _require(plan, name)
     return plan
 
@@ -191,7 +178,7 @@ def _require(plan: Plan, name: str) -> None:
     ]
     first_of: dict[tuple[str, str, int, int], int] = {}
     for key, number, table, subject in runs:
-        with placed(f"'{name}': {f'{key}[{number}].' if table.nodes else ''}nodes"):
+        with errors_at(f"'{name}': {f'{key}[{number}].' if table.nodes else ''}nodes"):
             scales = plan.scales(table)
         for nodes, ranks in scales:
             first = first_of.setdefault((key, subject, nodes, ranks), number)
@@ -208,49 +195,18 @@ def _require(plan: Plan, name: str) -> None:
         "storage.size": None if plan.storage is None else plan.storage.size,
     }
     for key, size in sizes.items():
-        with placed(f"'{name}': {key}"):
+        with errors_at(f"'{name}': {key}"):
             size_bytes = None if size is None else parse_bytes(size)
         if size_bytes == 0:
             raise UsageError(f"'{name}': {key}: '{size}' is nothing. Give a size such as 1GiB.")
     if plan.launcher is not None and plan.launcher not in LAUNCHERS:
-        with placed(f"'{name}': launcher"):
+        with errors_at(f"'{name}': launcher"):
             raise unknown("launcher", plan.launcher, list(LAUNCHERS))
     if plan.timeout is not None:
-        with placed(f"'{name}': timeout"):
+        with errors_at(f"'{name}': timeout"):
             parse_timeout(plan.timeout)
 
 
-def _explained(error: msgspec.ValidationError, document: Any) -> str:
-    """What is wrong, with its key, its value and a fix. msgspec names the place as in `$.run[0].batch`."""
-    problem, _, place = str(error).partition(" - at `")
-    key = place.rstrip("`").removeprefix("$").removeprefix(".")
-    if lacking := re.search("(missing required|unknown) field `(.*)`", problem, re.DOTALL):
-        told = f"{key}.{lacking[2]}" if key else lacking[2]
-        if lacking[1] != "unknown":
-            return f"{told} is missing. {NEEDED[lacking[2]]}."
-        known = TABLES.get(key.partition("[")[0], Plan).__struct_fields__
-        return f"the key {told[:80]!r} is not known.{did_you_mean(lacking[2], known)} Use {one_of(known)}."
-    value = document
-    for name, index in re.findall(r"([^.\[\]]+)|\[([0-9]+)\]", key):
-        value = value[int(index)] if index else value[name]
-    for word, ours in TOML_WORDS.items():
-        problem = problem.replace(word, ours)
-    if key in CHOICES:
-        problem = f"write {CHOICES[key]}"
-    problem = problem.replace("`", "")
-    return f"{key} is {str(value)[:80]!r}: {problem[:1].lower()}{problem[1:200]}. {_example(key, problem)}{FIX}."
-
-
-def _example(key: str, problem: str) -> str:
-    """How a value of the wrong type is written, where an example of it is known."""
-    written = WRITTEN.get(re.sub(r".*\.|\[[0-9]+\]", "", key)) if "got " in problem else None
-    return f"Write {written}; " if written else ""
-
-
-TOML_WORDS = {  # for msgspec's own
-    " | null": "", " | ": " or ", "array": "list", "object": "table", "str": "text", "int": "whole number",
-    "float": "number",
-}  # fmt: skip
 WRITTEN = {  # keys whose type is easily mistaken
     "nodes": 'nodes = [1, "15%"]', "ranks_per_node": "ranks_per_node = [4]", "readers": 'readers = ["prefetch"]',
     "ranks": "ranks = [1, 4]", "threads": "threads = 4 in [[run]], threads = [1, 4] in [storage]",
@@ -276,3 +232,4 @@ NEEDED = {
     "folder": 'Name the folder of the checkpoints, such as folder = "/scratch"',
     "name": 'Give one, such as name = "cluster"',
 }
+FORM = user_files.Form("`dlio-bench accept --example one-machine` shows a plan", TABLES, NEEDED, WRITTEN, CHOICES)

@@ -7,7 +7,6 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -22,7 +21,7 @@ from dlio_bench.harness.commands.capacity.search import Scale, largest, scales
 from dlio_bench.harness.commands.run.asked import data
 from dlio_bench.harness.commands.run.asked.options import Options as RunOptions
 from dlio_bench.harness.commands.run.asked.request import Request, look_up
-from dlio_bench.harness.commands.run.told.foresight import READ, making_seconds
+from dlio_bench.harness.commands.run.told.foresight import making_seconds, run_seconds
 from dlio_bench.harness.ground import unfinished
 from dlio_bench.harness.ground.folders import UNFINISHED, output_folder
 from dlio_bench.harness.ground.options import BUFFERED
@@ -42,7 +41,6 @@ from dlio_bench.units import format_bytes, format_percent, format_seconds
 from dlio_bench.wrapping import wrapped
 
 RANKS_PER_CORE = 4  # emulated compute waits, and leaves the core to others
-START_SECONDS = 4.0  # of a run besides its trials, for the estimate of the time alone
 # Steps of a run, if these take no longer. As an epoch begins, a reader fills its buffer, of 16 batches at most: that is
 # a twentieth of so many steps, and a quarter of the 64 that other runs have.
 RUN_STEPS, RUN_SECONDS = 320, 20.0
@@ -54,7 +52,11 @@ class InvalidProbeError(Exception):
 
 
 class Setting(Struct, frozen=True):
-    """What all probes share."""
+    """What all probes share.
+
+    probe_seconds, confirming_seconds: of runs at the largest scale, with readers that keep up; a probe with its null
+    run.
+    """
 
     options: Options
     dataset: Path
@@ -62,6 +64,8 @@ class Setting(Struct, frozen=True):
     batch: int
     steps: int
     step_seconds: float
+    probe_seconds: float
+    confirming_seconds: float
 
     def command(self, scale: Scale, *, null: bool, trials: int, out: Path) -> list[str]:
         """The words of `run` for a probe. null: with the data in the page cache, and nothing emulated below it."""
@@ -83,7 +87,7 @@ class Setting(Struct, frozen=True):
 
     def seconds(self, trials: int) -> float:
         """About how long a probe and its null run take where the storage gives half of what is asked."""
-        return 2 * ((trials + int(trials > 1) + 1) * self.steps * self.step_seconds + 2 * START_SECONDS)
+        return 2 * (self.confirming_seconds if trials > 1 else self.probe_seconds)
 
 
 def capacity(options: Options) -> int:
@@ -119,12 +123,11 @@ def capacity(options: Options) -> int:
         }
         print(json.dumps(plan) if options.json else _planned(setting, tried, source, foreseen))
         return 0
-    record = unfinished.begun(_facts(options))
+    record = unfinished.new_record(asdict(options) | {"out": None, "json": False})  # all but where it goes
     if (answered := _answered_before(options.out, record)) is not None:
         print(f"This search was finished before in {options.out}: nothing is measured.", file=sys.stderr)
         return _told(answered, options.out, options)
-    if before := unfinished.load(options.out):
-        unfinished.require_same(before, record, options.out or Path())
+    unfinished.stopped_record(options.out, record)
     with output_folder(options.out, f"{options.workload}-capacity", goes_on=True) as folder:
         unfinished.save(record, folder)
         data.ready(source, request.layout, progress)
@@ -151,18 +154,12 @@ def _told(answer: Capacity, folder: Path | None, options: Options) -> int:
 
 def _answered_before(out: Path | None, record: unfinished.Record) -> Capacity | None:
     """The answer of this very search, if --out holds it: batch scripts give finished commands again."""
-    if out is None or unfinished.finished(out, record) is None:
+    if out is None or unfinished.finished_state(out, record) is None:
         return None
     try:
         return convert(documents.load_json(documents.read(out / document.NAME)), Capacity)
     except (OSError, ValueError):  # damaged, or gone, since
         return None
-
-
-def _facts(options: Options) -> dict[str, Any]:
-    """What is asked for, but for where it goes, in JSON's own types."""
-    facts = asdict(options) | {"out": None, "json": False}
-    return {name: str(value) if isinstance(value, Path) else value for name, value in facts.items()}
 
 
 def _asked(options: Options, scale: Scale) -> RunOptions:
@@ -180,6 +177,7 @@ def _asked(options: Options, scale: Scale) -> RunOptions:
         batch=options.batch,
         steps=options.steps,
         compute=options.compute,
+        launcher=options.launcher,
         cache="cold-epochs",
         io=options.io or BUFFERED,
         emulate_pfs=parse_spec(options.emulate_pfs) if options.emulate_pfs else None,
@@ -205,20 +203,31 @@ def _setting(options: Options, request: Request, source: data.Source) -> Setting
         )
     steps = request.options.steps or request.needed(size.batch)
     step_seconds = request.step_seconds(size.batch)
-    return Setting(options, source.folder, source.stored_bytes, size.batch, steps, step_seconds)
+    asked = replace(request.options, steps=steps, batch=size.batch)
+    probe = replace(asked, trials=1, warmup_trials=0, verify=False)
+    several = options.trials > 1
+    seconds = [
+        run_seconds(replace(request, options=run), source)
+        for run in (
+            probe,
+            replace(probe, cache="warm", emulate_pfs=None),
+            replace(asked, trials=options.trials, warmup_trials=int(several), verify=several),
+        )
+    ]
+    return Setting(
+        options, source.folder, source.stored_bytes, size.batch, steps, step_seconds, sum(seconds[:2]), seconds[2]
+    )
 
 
 def _foreseen(setting: Setting, tried: Sequence[Scale], request: Request, source: data.Source) -> dict[str, float]:
-    """About how many seconds each part takes at most, with readers that keep up: data, probes, confirmation."""
-    each, options = setting.steps * setting.step_seconds, setting.options
+    """About how many seconds each part takes at most: data, probes, confirmation."""
     making = 0.0
     if not source.exists and source.files is not None:
         making = making_seconds(request.layout, source.files, source.folder)
-    trials = options.trials + (options.trials > 1)
     return {
         "making the data": making,
-        "probes": 2 * _most(tried) * (each + START_SECONDS),  # each with its null run
-        "confirmation": trials * each + START_SECONDS + setting.stored_bytes / READ,
+        "probes": _most(tried) * setting.probe_seconds,
+        "confirmation": setting.confirming_seconds,
     }
 
 

@@ -16,7 +16,14 @@ from dlio_bench.harness.cluster.allocation import TO_COME
 from dlio_bench.harness.cluster.process import python_command
 from dlio_bench.harness.cluster.variables import HOSTFILE
 from dlio_bench.harness.commands.job_script.options import Options
-from dlio_bench.harness.commands.job_script.script import COMMANDS, Script, given, minutes_for, most, render
+from dlio_bench.harness.commands.job_script.script import (
+    COMMANDS,
+    Script,
+    largest_count,
+    minutes_for,
+    render,
+    value_of,
+)
 from dlio_bench.reports.document.files import write_whole
 from dlio_bench.reports.view.formatting import plural
 from dlio_bench.units import format_seconds
@@ -32,7 +39,7 @@ def sbatch(options: Options) -> int:
     text = render(script)
     if options.out is not None:
         write_whole(options.out, text.encode())
-    job = _submitted(text) if options.submit and not options.dry_run else None
+    job = _submit(text) if options.submit and not options.dry_run else None
     if options.json:
         print(json.dumps({"script": text, "nodes": script.nodes, "minutes": script.minutes, "job": job}))
     elif job is not None:
@@ -52,9 +59,9 @@ def script_of(options: Options) -> Script:
         raise unknown("command of a job", command, COMMANDS)
     if options.container is not None and command != "run":
         raise UsageError(f"--container starts the ranks of a `run`, and not those of `{command}`. Leave one out.")
-    if options.container is not None and "," in (given(options.words, "--nodes") or ""):
+    if options.container is not None and "," in (value_of(options.words, "--nodes") or ""):
         raise UsageError("--container starts the ranks once, for one node count. Write a job for each of --nodes.")
-    if file := given(options.words, "--hostfile") or os.environ.get(HOSTFILE):
+    if file := value_of(options.words, "--hostfile") or os.environ.get(HOSTFILE):
         raise UsageError(
             f"--hostfile {file} (or {HOSTFILE}) names hosts for mpirun, but the hosts of a job come from Slurm. Leave "
             "it out; a line '#SBATCH --nodelist=HOSTS' in the script asks for hosts by name."
@@ -62,14 +69,16 @@ def script_of(options: Options) -> Script:
     for option, value in {"job-name": options.job_name or "", **options.slurm}.items():
         if not value.isprintable():  # a line break would begin another line of the script
             raise UsageError(f"--{option} {value!r} has a line break or a control character. Leave it out.")
-    nodes = most(options.words, "--nodes") or 1
-    per_node = most(options.words, "--ranks-per-node")
+    nodes = largest_count(options.words, "--nodes") or 1
+    per_node = largest_count(options.words, "--ranks-per-node")
     seconds, foreseen = options.time, None
     if command in DRY:
-        foreseen = _foreseen(options.words, nodes)
+        foreseen = _dry_run(options.words, nodes)
         parts = list(_part_words(foreseen))
-        nodes = max([nodes, *(most(words, "--nodes") or 1 for words in parts)])
-        per_node = max((count for words in parts if (count := most(words, "--ranks-per-node"))), default=per_node)
+        nodes = max([nodes, *(largest_count(words, "--nodes") or 1 for words in parts)])
+        per_node = max(
+            (count for words in parts if (count := largest_count(words, "--ranks-per-node"))), default=per_node
+        )
         seconds = seconds_of(foreseen) if seconds is None else seconds
     if options.time is not None:
         _require_time(options.time, seconds_of(foreseen))
@@ -90,7 +99,7 @@ def script_of(options: Options) -> Script:
     )
 
 
-def _foreseen(words: Sequence[str], nodes: int) -> Any:
+def _dry_run(words: Sequence[str], nodes: int) -> Any:
     """What the command's own --dry-run says, as if the allocation were there."""
     env = os.environ | {
         "SLURM_JOB_ID": TO_COME,
@@ -144,7 +153,7 @@ def _program(container: str | None) -> str:
     return str(beside) if beside.exists() else "dlio-bench"
 
 
-def _submitted(text: str) -> str:
+def _submit(text: str) -> str:
     """Hand the script to sbatch; the job's number. EnvironmentFailure."""
     program = shutil.which("sbatch")
     if program is None:

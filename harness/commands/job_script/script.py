@@ -60,7 +60,7 @@ def render(script: Script) -> str:
 def _start(script: Script) -> str:
     """`exec`, so that a signal of Slurm reaches the command and not a shell that waits for it."""
     command = shlex.join((script.program, *script.command))
-    if script.command[0] in OWN_OUT and given(script.command, "--out") is None:
+    if script.command[0] in OWN_OUT and value_of(script.command, "--out") is None:
         command += ' --out "dlio-results/$SLURM_JOB_ID"'  # a requeued job has the same number
     if script.container is None:
         return f"exec {command}"
@@ -83,7 +83,7 @@ def minutes_for(seconds: float) -> int:
     return max(LEAST_MINUTES, math.ceil((seconds * MARGIN + KEPT_BACK) / 60))
 
 
-def given(words: Sequence[str], flag: str) -> str | None:
+def value_of(words: Sequence[str], flag: str) -> str | None:
     """The value that a command's words give to an option, as `--nodes 1,2,4` or `--nodes=4`; None: none."""
     value = None
     for at, word in enumerate(words):
@@ -93,7 +93,7 @@ def given(words: Sequence[str], flag: str) -> str | None:
     return value
 
 
-def most(words: Sequence[str], flag: str) -> int | None:
+def largest_count(words: Sequence[str], flag: str) -> int | None:
     """The largest count among those that the words give to an option; None: none."""
-    counts = given(words, flag) or ""
+    counts = value_of(words, flag) or ""
     return max(map(int, counts.split(","))) if re.fullmatch(r"\d+(,\d+)*", counts) else None

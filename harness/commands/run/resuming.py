@@ -1,6 +1,5 @@
 """How a run that was stopped goes on in its folder: what it had decided, and which node counts are finished."""
 
-import json
 import os
 import shlex
 import shutil
@@ -11,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct, to_builtins
-from msgspec.structs import replace
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.errors import BenchError, EnvironmentFailure, JobEnded, OutOfTime, UsageError
@@ -61,8 +60,7 @@ class State(Struct, frozen=True, kw_only=True):
 def record_of(options: Options, earlier: Sequence[Result]) -> unfinished.Record:
     """The record of a run: every option that changes what is measured. earlier: results that it repeats."""
     measured = replace(options.unmeasured, dry_run=False)
-    facts = to_builtins(measured, enc_hook=str) | {"repeats": [known.digest for known in earlier]}
-    return unfinished.begun(json.loads(json.dumps(facts)))
+    return unfinished.new_record(asdict(measured) | {"repeats": [known.digest for known in earlier]})
 
 
 class Folder:
@@ -138,10 +136,9 @@ def begun_before(options: Options, record: unfinished.Record) -> State | None:
 
     UsageError, EnvironmentFailure for another run.
     """
-    before = unfinished.load(options.out)
+    before = unfinished.stopped_record(options.out, record)
     if before is None or options.out is None:
         return None
-    unfinished.require_same(before, record, options.out)
     try:
         return convert(before.state, State)
     except ValueError as error:
@@ -158,7 +155,7 @@ def finished_before(options: Options, record: unfinished.Record) -> list[Finishe
     """
     if times := walltime.restarts(os.environ):
         print(f"Slurm has begun this job again: restart {times}.", file=sys.stderr)
-    facts = unfinished.finished(options.out, record)
+    facts = unfinished.finished_state(options.out, record)
     if facts is None or options.out is None:
         return []
     try:

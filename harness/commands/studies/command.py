@@ -1,19 +1,21 @@
 """`dlio-bench reproduce`: studies are read, their commands carried out, their claims compared and told."""
 
 import json
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from dlio_bench import __version__, documents
-from dlio_bench.errors import EnvironmentFailure, UsageError
-from dlio_bench.harness.cluster.environment import code_digest
-from dlio_bench.harness.commands.acceptance.record import held
+from dlio_bench import __version__
+from dlio_bench.errors import UsageError
 from dlio_bench.harness.commands.studies import files, work
 from dlio_bench.harness.commands.studies.options import Options
+from dlio_bench.harness.ground import unfinished
+from dlio_bench.harness.ground.folders import make_folder
+from dlio_bench.harness.ground.parts import Work, tell, work_in
+from dlio_bench.harness.ground.subcommands import going_on
 from dlio_bench.reports.document.files import write_whole
 from dlio_bench.reports.document.typed import to_json
 from dlio_bench.reports.judging import judge
@@ -36,7 +38,7 @@ class Planned(Struct, frozen=True):
 
 def tell_list(names: Sequence[str], *, json: bool) -> int:
     """Print the studies: what each shows, its source, its time and space."""
-    studies = files.chosen(names)
+    studies = files.find_studies(names)
     if json:
         _print_json({name: to_json(study) for name, study in studies.items()})
     else:
@@ -46,74 +48,73 @@ def tell_list(names: Sequence[str], *, json: bool) -> int:
 
 def reproduce(options: Options) -> int:
     """The whole command. Returns the exit status. BenchError."""
-    studies = files.chosen(options.studies)
+    studies = files.find_studies(options.studies)
     if options.against is not None:
         if options.dry_run:
             raise UsageError("--against starts nothing, so that --dry-run says nothing of it. Leave one of them out.")
         rows, skipped = work.require_rows(options.against)
-        _require_folder(options.out, None)
+        _require_folder(make_folder(options.out), None)
         answers = [
             comparing.evaluate(name, study, work.given_arms(name, study, options.against, rows))
             for name, study in studies.items()
         ]
         return _hand_over(options, answers, None, skipped)
-    planned = {name: _planned(name, study, options) for name, study in studies.items()}
+    planned = {name: _plan(name, study, options) for name, study in studies.items()}
     if options.dry_run:
         _tell_plan(options, planned)
         return 0
-    _require_folder(options.out, options.size)
-    resume = shlex.join(["dlio-bench", *sys.argv[1:]])
-    with held(options.out, _say) as handle:
-        answers = _carried_out(planned, handle, resume)
-        return _hand_over(options, answers, options.size)
+    total = sum(len(entry.parts) for entry in planned.values())
+    with work_in(options.out, total, going_on(options.out)) as folder:
+        _require_folder(options.out, options.size)
+        return _hand_over(options, _answers(planned, folder), options.size)
 
 
-def _planned(name: str, study: Study, options: Options) -> Planned:
+def _plan(name: str, study: Study, options: Options) -> Planned:
     size = study.size.get(options.size)
     why = study.untestable
     if not why and size is None:
         others = ", ".join(f"--size {known}" for known in study.size)
         why = f"({options.size}) It is too large for --size {options.size}: its file was checked alone. Use {others}."
-    why = why or work.lacking(study.needs)
+    why = why or work.missing_need(study.needs)
     parts = [] if why or size is None else work.parts(name, study, size, options.out)
     return Planned(study, size, parts, why)
 
 
-def _carried_out(planned: Mapping[str, Planned], handle: int, resume: str) -> list[Answer]:
-    total = sum(len(entry.parts) for entry in planned.values())
-    number, answers = 0, []
+def _answers(planned: Mapping[str, Planned], folder: Work) -> list[Answer]:
+    answers = []
     for name, entry in planned.items():
-        heads = [f"[{number + place}/{total}]" for place in range(1, len(entry.parts) + 1)]
-        number += len(entry.parts)
         try:
             for part in entry.parts:
-                work.finished(part)
-            answers.append(_tried(name, entry, heads, handle, resume))
+                work.exit_status(part)
         except UsageError as error:  # its file was changed since
+            folder.number += len(entry.parts)
             failure, status = str(error), judge.NOTHING_MEASURED
             answers.append(comparing.evaluate(name, entry.study, {}, failure=failure, status=status))
-        _say(f"{name}: {answers[-1].verdict}")
+        else:
+            answers.append(_answer(name, entry, folder))
+        tell(f"{name}: {answers[-1].verdict}")
     return answers
 
 
-def _tried(name: str, entry: Planned, heads: Sequence[str], handle: int, resume: str) -> Answer:
+def _answer(name: str, entry: Planned, folder: Work) -> Answer:
     """What came of the commands of one study."""
     failures, statuses, done = [], [judge.PASS], []
-    for part, head in zip(entry.parts, heads, strict=True):
-        try:
-            work.carry_out(part, _say, head, handle, resume)
+    for part in folder.each(entry.parts):
+        status = work.carry_out(part, folder)
+        if failure := work.failure(part, status):
+            failures.append(failure)
+            statuses.append(status if status == judge.CONTENT_FAILED else judge.NOTHING_MEASURED)
+        else:
             done.append(part)
-            statuses += [judge.INVALID] if work.finished(part) == judge.INVALID else []
-        except work.RunFailedError as error:
-            failures.append(str(error))
-            statuses.append(error.status if error.status == judge.CONTENT_FAILED else judge.NOTHING_MEASURED)
+            statuses += [judge.INVALID] * (status == judge.INVALID)
     rows, damaged = work.own_rows(done)
     failures += [f"{skipped.file}: {skipped.why}" for skipped in damaged]
     statuses += [judge.CONTENT_FAILED] * bool(damaged)
     work.remove_data(entry.parts)
     arms = comparing.arms_of(entry.study, rows)
-    failure, status = " ".join(failures), judge.gravest(statuses)
-    return comparing.evaluate(name, entry.study, arms, entry.lacking, failure=failure, status=status)
+    return comparing.evaluate(
+        name, entry.study, arms, entry.lacking, failure=" ".join(failures), status=judge.gravest(statuses)
+    )
 
 
 def _hand_over(
@@ -169,46 +170,27 @@ def _tell_plan(options: Options, planned: Mapping[str, Planned]) -> None:
 
 
 def _require_folder(out: Path, size: SizeName | None) -> None:
-    """The folder of the results, made if it is absent. UsageError for one that is somebody else's, of another size, or
-    that another version of the code measured.
+    """Claim the folder of the results. UsageError for one that is somebody else's, of another size, or that another
+    version of the code measured.
 
-    size: None: of results that were judged, and not made.
+    size: None: of results that were judged, and not made, which any version may do again.
     """
-    mark: dict[str, str | None] = {"reproduce": size} | (
-        {} if size is None else {"version": __version__, "code": code_digest()}
-    )
-    if out.is_dir() and any(out.iterdir()):
-        try:
-            before = documents.load_json(documents.read(out / BEGUN))
-        except (OSError, ValueError):
-            raise UsageError(f"--out {out} holds other files. Results are never mixed: choose a new folder.") from None
-        if isinstance(before, dict) and before.get("reproduce") == size and before != mark:
-            raise UsageError(
-                f"--out {out} was measured with another version of dlio-bench ({_told(before)}; now {_told(mark)}). "
-                "Results are never mixed: repeat with another --out, or judge what is there with "
-                f"--against {out} and another --out."
-            )
-        if before != mark:
-            raise UsageError(
-                f"--out {out} was begun in another way ({before}), and this is {mark}. Results are never mixed: choose "
-                "a new folder."
-            )
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise UsageError(f"--out {out} is, or lies below, a file and not a folder. Name a new folder.") from None
-    except OSError as error:
-        raise EnvironmentFailure(f"--out {out} cannot be made: {error.strerror}. Name another.") from error
-    write_whole(out / BEGUN, (json.dumps(mark) + "\n").encode())
-
-
-def _told(mark: Mapping[str, object]) -> str:
-    return f"{mark.get('version', 'unknown')}, code {str(mark.get('code', 'unknown'))[:12]}"
+    now = unfinished.new_record({"size": size})
+    now = replace(now, code_digest="") if size is None else now
+    before = unfinished.load(out, BEGUN)
+    if before is None:
+        if any(path.name != BEGUN for path in out.iterdir()):
+            raise UsageError(f"--out {out} holds other files. Results are never mixed: choose a new folder.")
+    elif before.request == now.request and before.code_digest != now.code_digest:
+        raise UsageError(
+            f"--out {out} was measured with another version of dlio-bench (code {before.code_digest[:12]}; now "
+            f"{now.code_digest[:12]}). Results are never mixed: repeat with another --out, or judge what is there with "
+            f"--against {out} and another --out."
+        )
+    else:
+        unfinished.require_same(before, now, out)
+    unfinished.save(before or now, out, BEGUN)
 
 
 def _print_json(document: object) -> None:
     print(json.dumps(document, indent=1, allow_nan=False))
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -8,15 +8,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast
 
-import msgspec
-
-from dlio_bench import documents
-from dlio_bench.errors import EnvironmentFailure, UsageError, did_you_mean, one_of, remedy, unknown
+from dlio_bench.errors import UsageError, did_you_mean, one_of, unknown
 from dlio_bench.harness.commands.coupling.options import COUPLE
 from dlio_bench.harness.commands.generation.options import GENERATE
 from dlio_bench.harness.commands.parser import Parser
 from dlio_bench.harness.commands.run.options import RUN
 from dlio_bench.harness.commands.studies.work import parts
+from dlio_bench.harness.ground import user_files
 from dlio_bench.harness.ground.options import Commands
 from dlio_bench.harness.simulator.options import SIMULATE
 from dlio_bench.reports.study.rows import ATTRIBUTES, is_known
@@ -29,9 +27,7 @@ ENDING = ".toml"
 NO_VALUE = re.compile("-[^0-9.]")  # begins an option
 UNFIT = ("--help", "--out")  # options that end a command early, or that `reproduce` gives
 SHIPPED = "dlio_bench.benchmarks"
-TABLES: dict[str, type[msgspec.Struct]] = {
-    "run": Run, "claim": Claim, "size": Size, "published": Published, "effect": Effect,
-}  # fmt: skip
+FORM = user_files.Form(FIX, {"run": Run, "claim": Claim, "size": Size, "published": Published, "effect": Effect})
 
 
 def shipped() -> dict[str, Path]:
@@ -40,7 +36,7 @@ def shipped() -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob(f"*{ENDING}"))}
 
 
-def chosen(names: Sequence[str]) -> dict[str, Study]:
+def find_studies(names: Sequence[str]) -> dict[str, Study]:
     """The studies of these names, or files of studies; all that are shipped if none is named. UsageError."""
     known = shipped()
     studies: dict[str, Study] = {}
@@ -60,23 +56,12 @@ def chosen(names: Sequence[str]) -> dict[str, Study]:
 
 def load(path: Path) -> Study:
     """The study in a file. UsageError that names file, key, value and fix; EnvironmentFailure."""
-    try:
-        document = documents.load_toml(documents.read(path, f"{FIX}."))
-    except FileNotFoundError as error:
-        raise UsageError(f"'{path}' does not exist. {FIX}.") from error
-    except OSError as error:
-        raise EnvironmentFailure(f"'{path}' could not be read: {error.strerror}. {remedy(error)}.") from error
-    except ValueError as error:
-        raise UsageError(f"'{path}' is not TOML: {error}. {FIX}.") from error
-    return parse(document, str(path))
+    return parse(user_files.load(path, FORM)[0], str(path))
 
 
 def parse(document: Mapping[str, Any], name: str) -> Study:
     """A study from a TOML document; `name`: the file's, for the message. UsageError."""
-    try:
-        study = msgspec.convert(document, Study)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"'{name}': {_explained(error, document)}") from None
+    study = user_files.convert(document, Study, name, FORM)
     for place, number in _numbers(document, ""):
         if not math.isfinite(number):
             raise UsageError(
@@ -85,26 +70,6 @@ def parse(document: Mapping[str, Any], name: str) -> Study:
     for problem in _problems(study):
         raise UsageError(f"'{name}': {problem}")
     return study
-
-
-def _explained(error: msgspec.ValidationError, document: Any) -> str:
-    """What is wrong, with its key, its value and a fix. msgspec names the place as in `$.claim[0].metric`."""
-    problem, _, place = str(error).partition(" - at `")
-    key = place.rstrip("`").removeprefix("$").removeprefix(".")
-    if lacking := re.search("(missing required|unknown) field `(.*)`", problem, re.DOTALL):
-        told = f"{key}.{lacking[2]}" if key else lacking[2]
-        if lacking[1] != "unknown":
-            return f"{told} is missing. {FIX}."
-        names = re.findall(r"[a-z_]+", key)
-        known = next((TABLES[part] for part in reversed(names) if part in TABLES), Study).__struct_fields__
-        return f"the key {told[:80]!r} is not known.{did_you_mean(lacking[2], known)} Use {one_of(known)}."
-    value = document
-    for part, index in re.findall(r"([^.\[\]]+)|\[([0-9]+)\]", key):
-        if part == "...":  # a key of a table whose keys are names
-            break
-        value = value[int(index)] if index else value.get(part, value)
-    problem = problem.replace("`", "")
-    return f"{key} is {str(value)[:80]!r}: {problem[:1].lower()}{problem[1:200]}. {FIX}."
 
 
 def _numbers(value: object, place: str) -> Iterator[tuple[str, float]]:
@@ -139,14 +104,14 @@ def _problems(study: Study) -> Iterator[str]:
         for option, value in (study.options | run.options).items():
             if isinstance(value, str) and value.startswith("@") and value[1:] not in runs:
                 yield f"run[{number}].options.{option} is {value!r}, and there is no such run. Use {one_of([*runs])}."
-    yield from _refused(study)
+    yield from _refused_words(study)
     for name, wanted in study.arm.items():
         yield from _arm_problems(f"arm.{name}", wanted, study, runs)
     for number, claim in enumerate(study.claim):
         yield from _claim_problems(study, claim, f"claim[{number}]", runs)
 
 
-def _refused(study: Study) -> Iterator[str]:
+def _refused_words(study: Study) -> Iterator[str]:
     """Words that a command does not take, of each run at each size."""
     commands = _commands()
     for size_name, size in study.size.items():

@@ -2,18 +2,16 @@
 
 import json
 import shutil
-import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-from dlio_bench import documents, signals
-from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, OutOfTime, UsageError
-from dlio_bench.harness.cluster import walltime
+from dlio_bench import documents
+from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.ground.folders import UNFINISHED
-from dlio_bench.harness.ground.subcommands import run_command
+from dlio_bench.harness.ground.parts import Work, ending
 from dlio_bench.reports.coupling import document as couple
 from dlio_bench.reports.document import earlier, result
 from dlio_bench.reports.document.files import write_whole
@@ -35,7 +33,6 @@ GOOD = {
     "generate": (0,),
 }  # exit statuses that leave results, whatever they are worth
 COMPARED = (SCHEMA, *earlier.SCHEMAS, couple.SCHEMA)  # schemas of a result.json
-Say = Callable[[str], None]  # tells a user what happens
 
 
 class Part(Struct, frozen=True):
@@ -60,14 +57,6 @@ class Part(Struct, frozen=True):
     def title(self) -> str:
         """'hepcnnb-shuffle, global'."""
         return f"{self.study}, {self.run.name}"
-
-
-class RunFailedError(Exception):
-    """A command left no results. status: its own."""
-
-    def __init__(self, why: str, status: int) -> None:
-        super().__init__(why)
-        self.status = status
 
 
 def parts(name: str, study: Study, size: Size, out: Path) -> list[Part]:
@@ -97,7 +86,7 @@ def _words(name: str, value: Value | list[Value]) -> list[str]:
     return [f"--{name}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
 
 
-def lacking(needs: Sequence[Need]) -> str:
+def missing_need(needs: Sequence[Need]) -> str:
     """Why a study cannot be carried out on this machine, with the fix; '' where it can."""
     from dlio_bench.harness.storage.pfs.emulation import available
     from dlio_bench.harness.streams import adios
@@ -116,7 +105,7 @@ def lacking(needs: Sequence[Need]) -> str:
     return ""
 
 
-def finished(part: Part) -> int | None:
+def exit_status(part: Part) -> int | None:
     """The exit status of a run that has ended here; None where it has not. UsageError if it was another command's."""
     try:
         record = documents.load_json(documents.read(_mark(part)))
@@ -134,7 +123,7 @@ def finished(part: Part) -> int | None:
 
 def remove_data(planned: Sequence[Part]) -> None:
     """Remove the datasets of a study, once all its runs have ended."""
-    if all(finished(part) is not None for part in planned):
+    if all(exit_status(part) is not None for part in planned):
         for part in planned:
             if part.run.command == "generate":
                 shutil.rmtree(part.folder, ignore_errors=True)
@@ -148,42 +137,31 @@ def _message(part: Part) -> Path:
     return part.folder.with_name(f"{part.folder.name}{SAID}")
 
 
-def carry_out(part: Part, say: Say, head: str, handle: int, resume: str) -> None:
-    """Run a command that has not ended here yet. OutOfTime before one that cannot end in time; RunFailedError."""
-    status = finished(part)
-    if status is not None:
-        say(f"{head} {part.title}: finished before")
-    else:
-        try:
-            walltime.require(part.title, part.seconds)
-        except OutOfTime as error:
-            raise OutOfTime(f"{error} What is finished stays finished. Go on with: {resume}") from None
-        say(f"{head} {part.title}: dlio-bench {' '.join(part.command[1:])}")
-        status = _run(part, handle, resume)
-    if status not in GOOD[part.run.command]:
-        why = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-        told = _message(part).read_text(errors="replace")[:MOST_MESSAGE] if _message(part).is_file() else ""
-        raise RunFailedError(f"`dlio-bench {' '.join(part.words)}` {why}{f': {told}' if told else '.'}", status)
-
-
-def _run(part: Part, handle: int, resume: str) -> int:
-    """Run it in its folder, where a `run` that was stopped goes on. EnvironmentFailure for an interruption."""
+def carry_out(part: Part, work: Work) -> int:
+    """The exit status of a run, which is started where it has not ended here yet. OutOfTime, EnvironmentFailure."""
+    if (status := exit_status(part)) is not None:
+        work.say(f"{part.title}: finished before")
+        return status
+    work.require_time(part.title, part.seconds)
+    work.say(f"{part.title}: dlio-bench {' '.join(part.command[1:])}")
     goes_on = part.run.command == "generate" or (part.folder / UNFINISHED).is_file()
     if part.folder.exists() and not goes_on:
         shutil.rmtree(part.folder)  # of a command that was killed
     part.folder.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        _message(part).unlink(missing_ok=True)
-        status, _ = run_command(part.command[1:], resume, handles=(handle,), message=_message(part))
-    except KeyboardInterrupt:
-        signals.met()
-        raise EnvironmentFailure(
-            f"{signals.why()} in {part.title}. What is finished stays finished. Go on with: {resume}"
-        ) from None
+    _message(part).unlink(missing_ok=True)
+    status = work.run(f"{part.study} {part.run.name}", part.title, part.command[1:], message=_message(part))
     if status in GOOD[part.run.command]:
         done: dict[str, Any] = {"words": part.words, "status": status}
         write_whole(_mark(part), (json.dumps(done) + "\n").encode())
     return status
+
+
+def failure(part: Part, status: int) -> str:
+    """Why a run left no results, with its own message; '' where it left some."""
+    if status in GOOD[part.run.command]:
+        return ""
+    told = _message(part).read_text(errors="replace")[:MOST_MESSAGE] if _message(part).is_file() else ""
+    return f"`dlio-bench {' '.join(part.words)}` {ending(status)}{f': {told}' if told else '.'}"
 
 
 def rows_in(folder: Path) -> tuple[list[Row], list[Skipped]]:
@@ -237,7 +215,7 @@ def own_rows(planned: Sequence[Part]) -> tuple[dict[str, list[Row]], list[Skippe
     rows: dict[str, list[Row]] = {}
     damaged: list[Skipped] = []
     for part in planned:
-        if part.run.command != "generate" and finished(part) is not None:
+        if part.run.command != "generate" and exit_status(part) is not None:
             rows[part.run.name], skipped = rows_in(part.folder)
             damaged += skipped
     return rows, damaged

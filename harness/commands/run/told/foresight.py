@@ -15,6 +15,7 @@ from dlio_bench.datagen.workers import ALONE, usual_workers
 from dlio_bench.datagen.writers import write_file
 from dlio_bench.harness.commands.run.asked.data import SEED, Source
 from dlio_bench.harness.commands.run.asked.job import Job
+from dlio_bench.harness.commands.run.asked.jobs import jobs
 from dlio_bench.harness.commands.run.asked.options import WARM
 from dlio_bench.harness.commands.run.asked.request import Request
 from dlio_bench.harness.commands.run.asked.sizing import MARGIN
@@ -29,7 +30,9 @@ TRIED_FILES, TRIED_BYTES, TRIED_SECONDS = 9, 32_000_000, 0.5
 KEEP_UP = ("storage and readers that keep up", "readers that keep up with the emulated file system")
 WORKER_SECONDS = 0.5  # to start processes that generate
 START_SECONDS = 2.0  # to start ranks and to write a report: some 2 s for 2 to 8 ranks on 2 cores
-READ = 400e6  # stored bytes a second, of a local disk and of a checksum over them, on 2 cores
+READ = 400e6  # stored bytes a second, of a local disk and of a checksum over them, on 2 cores of a machine
+ROOMY = 1 << 50  # bytes of a node's memory: whether buffers fit is no matter of time
+SINGLE = ("local", "mpirun")  # launchers that start ranks here, outside of a scheduler's allocation
 
 
 def shape_of(source: Source, job: Job) -> Shape:
@@ -65,6 +68,15 @@ def least_seconds(request: Request, source: Source, job: Job) -> float:
     return sum(_parts(request, source, job, min(shape.steps, job.steps or shape.steps) * job.epochs).values())
 
 
+def run_seconds(request: Request, source: Source) -> float:
+    """Seconds that a run at one node count takes, see `least_seconds`. UsageError for one that cannot be."""
+    size = request.trial_size(source.samples)
+    validation, _ = request.passes(source.validation_samples, size)
+    roomy = replace(request, options=replace(request.options, memory_per_node=ROOMY))
+    [job] = jobs(roomy, size, source.folder, validation)
+    return least_seconds(request, replace(source, files=None), job)
+
+
 def expected(planned: float, finished: Iterable[tuple[float, float]]) -> float:
     """Seconds that a job probably takes, for which `planned` were foreseen: as much more as the worst finished one.
 
@@ -91,8 +103,8 @@ def _parts(request: Request, source: Source, job: Job, steps: int) -> dict[str, 
             trial = max(trial, MARGIN * request.minimum.seconds)
         trials += job.all_trials * trial
     stored, latency = _reading(request, source, job)
-    delivered = source.samples * request.view_bytes / READ
-    verification = max(stored, source.stored_bytes / READ, delivered) + latency / job.ranks
+    checked = max(_read_bytes(request, source), source.samples * request.view_bytes) / _read_rate(job)
+    verification = max(stored, checked) + latency / job.ranks
     return {
         "making the data": making,
         "a first look of two epochs": look,
@@ -107,7 +119,7 @@ def _epochs(request: Request, source: Source, job: Job, row: Policy, steps: int)
     share = min(1.0, steps * job.batch * job.model_ranks / source.samples)  # of the samples
     stored, latency = (share * seconds for seconds in _reading(request, source, job))
     if request.is_unpaced:
-        stored = max(stored, share * source.stored_bytes / READ)
+        stored = max(stored, share * _read_bytes(request, source) / _read_rate(job))
     computed = steps * job.step_seconds
     cold = max(computed, stored, latency / job.ranks / max(job.most_threads, 1))
     if row.delivery == ON_DEMAND:
@@ -117,6 +129,17 @@ def _epochs(request: Request, source: Source, job: Job, row: Policy, steps: int)
         return [cold] * job.epochs
     first = computed if held and job.cache == WARM else cold
     return [first, *[computed] * (job.epochs - 1)]
+
+
+def _read_bytes(request: Request, source: Source) -> float:
+    """Bytes of all samples that a reader asks for: the fields of the view, where they are not compressed."""
+    return source.stored_bytes * min(1.0, request.view_bytes / request.layout.sample_bytes)
+
+
+def _read_rate(job: Job) -> float:
+    """Bytes a second of all machines of a job; virtual nodes share one."""
+    several = job.real or job.options.launcher not in (None, *SINGLE)
+    return READ * (job.nodes if several else 1)
 
 
 def _reading(request: Request, source: Source, job: Job) -> tuple[float, float]:
@@ -131,7 +154,7 @@ def _reading(request: Request, source: Source, job: Job) -> tuple[float, float]:
     requests = -(-request.layout.sample_bytes // REQUEST)
     rate = min(pfs.bandwidth or math.inf, (pfs.per_node or math.inf) * job.nodes)
     queued = opens / pfs.opens if pfs.opens else 0.0
-    stored = source.stored_bytes * job.copies * len(job.models) / rate
+    stored = _read_bytes(request, source) * job.copies * len(job.models) / rate
     return max(stored, queued), opens * pfs.open_seconds + reads * requests * pfs.request_seconds
 
 
