@@ -9,12 +9,7 @@ LEAST_NAME = 18  # columns that names keep in a table that is too wide
 
 
 def table_lines(
-    heads: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    words: Collection[str] = (),
-    least: int = 0,
-    indent: str = INDENT,
+    heads: Sequence[str], rows: Iterable[Sequence[object]], *, words: Collection[str] = ()
 ) -> Iterator[str]:
     """A line of heads, then one of each row, at most WIDTH columns.
 
@@ -23,27 +18,23 @@ def table_lines(
 
     Args:
         heads: Of all columns.
-        rows: Cells of each row, the first one its name. A row of a name alone is a heading of those below it.
+        rows: Cells of each row, the first one its name. One cell alone is a sentence between the rows.
         words: Heads of the columns that read from the left, as that of the names does.
-        least: Columns that names take at least, so that tables of one result stand in line.
-        indent: What each line begins with.
     """
-    cells = [[printable(cell) for cell in row] for row in (heads, *rows)]
-    widths = [max(map(len, column)) for column in zip(*(row for row in cells if len(row) > 1), strict=True)]
-    longest = max(least, *(len(row[0]) for row in cells))
-    room = WIDTH - len(indent) - sum(widths[1:])
-    gap = "  " if longest <= room - 2 * len(widths[1:]) else " "
-    names = min(longest, max(room - len(gap) * len(widths[1:]), LEAST_NAME, len(heads[0])))
-    for chosen in _fitting([len(gap) + width for width in widths[1:]], WIDTH - len(indent) - names):
+    cells = [[printable(str(cell)) for cell in row] for row in (heads, *rows)]
+    columns = [*zip(*(row for row in cells if len(row) > 1), strict=True)]
+    longest, *widths = (max(map(len, column)) for column in columns)
+    room = WIDTH - len(INDENT) - sum(widths)
+    gap = "  " if longest <= room - 2 * len(widths) else " "
+    names = min(longest, max(room - len(gap) * len(widths), LEAST_NAME, len(heads[0])))
+    for chosen in _fitting([len(gap) + width for width in widths], WIDTH - len(INDENT) - names):
         for name, *others in cells:
-            if len(name) > names:
-                yield from wrapped(name, indent)
-            shown = [
-                f"{others[at]:{'<' if heads[at + 1] in words else '>'}{widths[at + 1]}}" for at in chosen if others
-            ]
-            if shown or len(name) <= names:
+            if not others or len(name) > names:
+                yield from wrapped(name, INDENT)
+            if others:
+                shown = (f"{others[at]:{'<' if heads[at + 1] in words else '>'}{widths[at]}}" for at in chosen)
                 begin = "" if len(name) > names else name
-                yield f"{indent}{gap.join((f'{begin:<{names}}', *shown))}".rstrip()
+                yield f"{INDENT}{gap.join((f'{begin:<{names}}', *shown))}".rstrip()
 
 
 def _fitting(widths: Sequence[int], room: int) -> Iterator[list[int]]:
