@@ -19,6 +19,7 @@ from dlio_bench.reports.document.types import Result
 from dlio_bench.reports.numbers import statistics
 from dlio_bench.reports.numbers.meetings import Steps, meetings, part, utilisation
 from dlio_bench.reports.view.formatting import NOTHING, format_share, plural
+from dlio_bench.reports.view.table import table_lines
 from dlio_bench.units import format_bytes, format_percent, format_seconds
 from dlio_bench.wrapping import wrapped
 
@@ -183,16 +184,23 @@ def _lines(document: Capacity) -> Iterator[str]:
         f"{document.steps} steps a run, reader {document.reader}",
     )
     yield ""
-    yield f"  {'ranks':>5}{'nodes':>7}{'AU':>8}{'null AU':>9}{'delivered':>12}{'CPU busy':>10}"
-    for probe in sorted(document.probes, key=lambda probe: (probe.accelerators, probe.confirmed)):
-        cells = probe.runs
-        busy = NOTHING if cells.host_cpu_busy_share is None else format_share(cells.host_cpu_busy_share)
-        yield (
-            f"  {probe.accelerators:>5}{probe.nodes:>7}{_precise(min(cells.au)):>8}"
-            f"{_precise(min(probe.null.au)):>9}{format_bytes(cells.delivered_bandwidth) + '/s':>12}{busy:>10}"
-            f"{'  confirmed' if probe.confirmed else ''}"
-        )
+    heads = ("ranks", "nodes", "AU", "null AU", "delivered", "CPU busy", "")
+    probes = sorted(document.probes, key=lambda probe: (probe.accelerators, probe.confirmed))
+    yield from table_lines(heads, map(_row, probes))
     yield "  AU: of the worst run; null AU: the same with the data in memory"
+
+
+def _row(probe: Probe) -> list[object]:
+    cells = probe.runs
+    return [
+        probe.accelerators,
+        probe.nodes,
+        _precise(min(cells.au)),
+        _precise(min(probe.null.au)),
+        f"{format_bytes(cells.delivered_bandwidth)}/s",
+        NOTHING if cells.host_cpu_busy_share is None else format_share(cells.host_cpu_busy_share),
+        "confirmed" if probe.confirmed else "",
+    ]
 
 
 def _au(measured: Runs) -> str:

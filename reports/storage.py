@@ -11,7 +11,8 @@ from dlio_bench.errors import DataError, UsageError
 from dlio_bench.reports.document.environment import Mount
 from dlio_bench.reports.document.marks import FEW_TRIALS
 from dlio_bench.reports.document.typed import Amount, Share, Some, convert, load_json, require_schema
-from dlio_bench.reports.view.formatting import format_share, plural
+from dlio_bench.reports.view.formatting import format_share, plural, size
+from dlio_bench.reports.view.table import table_lines
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable, wrapped
 
@@ -199,32 +200,39 @@ def render(document: Document) -> str:
 def _lines(document: Document) -> Iterator[str]:
     mount = document.mount
     yield f"storage  {document.folder}" + (f"  ({mount.type} on {mount.source})" if mount else "")
-    size = format_bytes(document.sample_bytes)
+    sample = format_bytes(document.sample_bytes)
     made = "made for this" if document.made else "of the dataset"
     yield from _wrapped(
         f"{plural(document.files, 'file')} of {format_bytes(document.file_bytes)} {made}, "
-        f"{plural(document.samples, 'sample')} of {size}"
+        f"{plural(document.samples, 'sample')} of {sample}"
     )
     yield from _wrapped(f"{document.cache}: {document.attestation.found}")
     if document.marks:
         yield from _wrapped("  ".join(f"[{mark}]" for mark in document.marks))
     yield ""
     several = any(row.hosts > 1 for row in document.reads)
-    yield _columns(several, "pattern", "hosts", "ranks", "threads", ("median", "min", "max"), "spread", "device")
-    yield from (_shown_row(row, several) for row in document.reads)
+    names = ["hosts"] * several + ["ranks", "threads"]
+    spans = ("median", "min", "max", "spread")
+    rows = [[_pattern(row), *(getattr(row, name) for name in names), *_span(row)] for row in document.reads]
+    yield from table_lines(["pattern", *names, *spans, "device"], rows)
     if any(row.noisy for row in document.reads):
         yield f"  * noisy: fastest and slowest trial more than {format_share(MOST_SPREAD)} of the median apart"
     yield ""
-    hosts = f"{'hosts':>8}" if several else ""
-    yield f"  {'operation':<16}{hosts}{'ranks':>8}{'median':>12}{'min':>12}{'max':>12}{'spread':>8}"
-    for row in document.metadata.rates:
-        rates = "".join(f"{getattr(row, key):>10.0f}/s" for key in ("median", "min", "max"))
-        hosts = f"{row.hosts:>8}" if several else ""
-        yield f"  {row.operation:<16}{hosts}{row.ranks:>8}{rates}{format_share(row.spread):>8}"
+    rates = [
+        [
+            row.operation,
+            *(getattr(row, name) for name in names[:-1]),
+            *(f"{rate:.0f}/s" for rate in (row.median, row.min, row.max)),
+            format_share(row.spread),
+        ]
+        for row in document.metadata.rates
+    ]
+    if rates:
+        yield from table_lines(["operation", *names[:-1], *spans], rates)
     yield from _wrapped(document.metadata.note, indent=2)
     yield ""
     best = document.ceiling
-    reads = f"random {size}" if best.pattern == "random" else _pattern(best)
+    reads = f"random {sample}" if best.pattern == "random" else _pattern(best)
     where = f" on {best.hosts} hosts" if best.hosts > 1 else ""
     yield (
         f"ceiling {format_bytes(best.median)}/s: {reads}, {plural(best.ranks, 'rank')}{where} x "
@@ -233,30 +241,21 @@ def _lines(document: Document) -> Iterator[str]:
     )
 
 
-def _shown_row(row: ReadRow, several: bool) -> str:
-    rates = [f"{format_bytes(getattr(row, key))}/s" for key in ("median", "min", "max")]
-    device = "-" if row.device_bytes is None else format_bytes(row.device_bytes)
-    spread = format_share(row.spread) + ("*" if row.noisy else "")
-    return _columns(several, _pattern(row), str(row.hosts), str(row.ranks), str(row.threads), rates, spread, device)
+def _span(row: ReadRow) -> list[str]:
+    """Median, extremes and spread of a row's rates, and what the device delivered."""
+    return [
+        *(f"{format_bytes(rate)}/s" for rate in (row.median, row.min, row.max)),
+        format_share(row.spread) + ("*" if row.noisy else ""),
+        size(row.device_bytes),
+    ]
 
 
 def _pattern(row: Best) -> str:
     """Of a read: its name; of ranges of objects their size, in powers of two as they are asked for."""
     if row.request_bytes is None:
         return row.pattern
-    size = row.request_bytes
-    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
-
-
-def _columns(
-    several: bool, pattern: str, hosts: str, ranks: str, threads: str, rates: Sequence[str], spread: str, device: str
-) -> str:
-    """A line of the table of reads; the hosts have a column where there are several."""
-    if several:
-        shown = "".join(f"{rate:>11}" for rate in rates)
-        return f"  {pattern:<10}{hosts:>6}{ranks:>6}{threads:>8}{shown}{spread:>7}{device:>8}"
-    shown = "".join(f"{rate:>12}" for rate in rates)
-    return f"  {pattern:<11}{ranks:>5}{threads:>8}{shown}{spread:>8}{device:>10}"
+    asked = row.request_bytes
+    return f"{asked >> 20} MiB" if asked >= 1 << 20 else f"{asked >> 10} KiB"
 
 
 def _wrapped(words: str, indent: int = 9) -> list[str]:

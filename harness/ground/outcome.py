@@ -46,15 +46,14 @@ class Outcome(Struct, frozen=True):
     def write(self, results: "Sequence[Result]", judgement: "Judgement | None") -> None:
         """The files that were asked for. Without a judgement JUnit has the checks of the results."""
         from dlio_bench.reports.document.files import write_whole
-        from dlio_bench.reports.export import junit as checks
-        from dlio_bench.reports.judging import junit
+        from dlio_bench.reports.export import junit
         from dlio_bench.reports.run import markdown
 
         if self.junit is not None:
             shown = (
-                checks.render(results)
+                junit.of_results(results)
                 if judgement is None
-                else junit.render(judgement, acceptance=self.require == ACCEPTANCE)
+                else junit.of_judgement(judgement, acceptance=self.require == ACCEPTANCE)
             )
             write_whole(self.junit, shown.encode())
         if self.markdown is not None:

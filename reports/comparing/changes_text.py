@@ -10,10 +10,11 @@ from dlio_bench.reports.document.types import Metric
 from dlio_bench.reports.numbers.intervals import MIN_TRIALS
 from dlio_bench.reports.view.formatting import NOTHING, format_times, listed, number, plural
 from dlio_bench.reports.view.formatting import interval as interval_of
+from dlio_bench.reports.view.table import table_lines
 from dlio_bench.wrapping import printable, wrapped
 
-NAME, VALUE, CHANGE, INTERVAL = 21, 10, 10, 15  # columns
-HEADS = f"{'before':>{VALUE}}{'after':>{VALUE}}{'change':>{CHANGE}}{'95 %':>{INTERVAL}}  difference"
+NAME = 21  # columns
+HEADS = ("before", "after", "change", "95 %", "difference")
 BARS = "▁▂▃▄▅▆▇█"
 FEW, MANY_RUNS = 6, 12  # lines of what differs, runs of a table, without --verbose
 ELAPSED = "elapsed_seconds"
@@ -74,9 +75,8 @@ def _pair(pair: PairChanges, asked: Sequence[str], *, verbose: bool) -> Iterator
     yield from wrapped(_answer(pair), "  ", 2)
     yield ""
     if pair.metrics:
-        yield f"  {'metric':<{NAME}}{HEADS}"
-    for metric in pair.metrics:
-        yield from _row(metric.metric, metric)
+        rows = [_row(metric.metric, metric) for metric in pair.metrics]
+        yield from table_lines(["metric", *HEADS], rows, words=HEADS[-1:])
     yield from _without(pair.no_value, asked, "A or in B")
     yield from wrapped(_method(pair.metrics), "  ", 2)
     yield from _differs(pair.differs, verbose=verbose)
@@ -86,18 +86,13 @@ def _overview(pairs: Sequence[PairChanges]) -> Iterator[str]:
     """The elapsed times of several pairs in one table."""
     rows = [(pair.after, metric) for pair in pairs for metric in pair.metrics if metric.metric == ELAPSED]
     if len(rows) > 1:
-        yield f"{ELAPSED:<{NAME + 2}}{HEADS}"
-        for side, metric in rows:
-            yield from _row(f"{side.reader} {side.nodes}x{side.ranks_per_node}", metric)
+        named = [_row(f"{side.reader} {side.nodes}x{side.ranks_per_node}", metric) for side, metric in rows]
+        yield from table_lines([ELAPSED, *HEADS], named, words=HEADS[-1:])
 
 
-def _row(name: str, metric: MetricChange) -> Iterator[str]:
-    """A line of a table; a name that is too long for its column stands on a line of its own before it."""
-    if len(name) >= NAME:
-        yield from wrapped(name, "  ")
-        name = ""
-    values = f"{_value(metric, metric.before):>{VALUE}}{_value(metric, metric.after):>{VALUE}}"
-    yield f"  {name:<{NAME}}{values}{_moved(metric):>{CHANGE}}{_interval(metric):>{INTERVAL}}  {_word(metric)}"
+def _row(name: str, metric: MetricChange) -> list[str]:
+    values = [_value(metric, value) for value in (metric.before, metric.after)]
+    return [name, *values, _moved(metric), _interval(metric), _word(metric)]
 
 
 def _warnings(pair: PairChanges) -> Iterator[str]:
@@ -184,14 +179,15 @@ def _line(trend: MetricTrend, history: History) -> Iterator[str]:
 def _table(trend: MetricTrend, history: History, *, verbose: bool) -> Iterator[str]:
     starts = {step.position for step in trend.steps}
     rows = list(enumerate(zip(trend.points, history.runs, strict=True)))
-    yield f"  {'run':>5} {'created':<20}{trend.metric:>20}  {'interval':<22}"
+    table: list[list[str]] = []
     if not verbose and len(rows) > MANY_RUNS:
-        yield f"  {'...':>5} the first {len(rows) - MANY_RUNS} with --verbose"
+        table = [[f"... the first {len(rows) - MANY_RUNS} with --verbose"]]
         rows = rows[-MANY_RUNS:]
     for position, (point, run) in rows:
         metric = Metric(point.value, trend.unit, point.ci)
-        columns = f"{run.created[:19]:<20}{number(metric):>20}  {interval_of(metric):<22}"
-        yield f"  {position + 1:>5} {columns} {'step' if position in starts else ''}".rstrip()
+        step = "step" if position in starts else ""
+        table.append([str(position + 1), run.created[:19], number(metric), interval_of(metric), step])
+    yield from table_lines(["run", "created", trend.metric, "interval", ""], table, words=("created", "interval", ""))
 
 
 def spark(values: Sequence[float]) -> str:

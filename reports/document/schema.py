@@ -6,7 +6,9 @@ from typing import Any
 
 import msgspec
 
+from dlio_bench.reports.capacity import Capacity
 from dlio_bench.reports.checkpoint.types import Document as Checkpoints
+from dlio_bench.reports.coupling.document import Document as Coupled
 from dlio_bench.reports.document import types
 from dlio_bench.reports.document.types import Result
 from dlio_bench.reports.judging.judgement import Judgement
@@ -22,6 +24,8 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "judgement": Judgement,
     "checkpoint": Checkpoints,
     "reproduce": Reproduced,
+    "couple": Coupled,
+    "capacity": Capacity,
 }
 
 

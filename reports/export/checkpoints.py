@@ -1,9 +1,8 @@
-"""Results of checkpoints in the formats of other tools: tables, benchmarks, a test report, metrics."""
+"""Results of checkpoints in the formats of other tools: tables, benchmarks, metrics."""
 
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
-from xml.etree import ElementTree
 
 import pandas as pd
 
@@ -83,38 +82,6 @@ def pytest_benchmark(documents: Documents) -> str:
         "datetime": max(document.created for document in documents),
         "version": "5.0.0",  # of the format
     }, indent=1, allow_nan=False) + "\n"  # fmt: skip
-
-
-def junit(documents: Documents) -> str:
-    """A suite for each result, a case for each check."""
-    root = ElementTree.Element("testsuites")
-    failures = 0
-    for number, document in enumerate(documents):
-        name = printable(f"{document.workload}: {document.layout} {document.scale}")
-        failed = [check for check in document.checks if not check.ok]
-        failures += len(failed)
-        suite = ElementTree.SubElement(
-            root, "testsuite", name=name, id=str(number), package="dlio-bench",
-            hostname=printable(document.rank_hosts[0]), timestamp=printable(document.created),
-            time=f"{sum(trial.seconds for trial in document.trials):.6f}", tests=str(len(document.checks)),
-            failures=str(len(failed)), errors="0", skipped="0",
-        )  # fmt: skip
-        for check in document.checks:
-            case = ElementTree.SubElement(
-                suite, "testcase", classname=name, name=printable(check.name), time="0.000000"
-            )
-            told = printable(f"expected {check.expected}; found {check.found}")
-            if check.ok:
-                ElementTree.SubElement(case, "system-out").text = told
-            else:
-                ElementTree.SubElement(case, "failure", message=told, type="check").text = told
-    root.attrib = {
-        "tests": str(sum(len(document.checks) for document in documents)),
-        "failures": str(failures),
-        "errors": "0",
-    }
-    ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
 def openmetrics(documents: Documents) -> str:

@@ -1,71 +1,192 @@
-"""Checks of results as JUnit XML: a suite for each result, a case for each check."""
+"""JUnit XML, as Jenkins and GitLab read it: of a judgement, or of the checks of results."""
 
-from collections.abc import Mapping, Sequence
-from xml.etree import ElementTree
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Literal
+from xml.etree import ElementTree as ET
 
+from msgspec import Struct
+
+from dlio_bench.reports.checkpoint.types import Document
 from dlio_bench.reports.document.types import Check, Metric, Result
-from dlio_bench.reports.export.checks import checks, failures
+from dlio_bench.reports.export.checks import checks
 from dlio_bench.reports.export.measures import OVER_FIRST, measures
+from dlio_bench.reports.judging.judgement import Finding, Judgement
+from dlio_bench.reports.judging.text import headline
 from dlio_bench.reports.run import tables
+from dlio_bench.reports.view.formatting import interval, number
+from dlio_bench.units import format_percent
 from dlio_bench.wrapping import printable
 
+PACKAGE = "dlio-bench"
+TAGS = {"held": "system-out", "failed": "failure", "error": "error", "skipped": "skipped"}
 
-def render(results: Sequence[Result]) -> str:
-    """The XML. A suite has attributes, properties and cases as Jenkins and GitLab read them. Metrics are properties.
 
-    A suite's time is that of all its trials; a check takes none.
+class Case(Struct, frozen=True, kw_only=True):
+    """A test. kind: of a failure or an error; message: why; text: more of it."""
+
+    group: str
+    name: str
+    seconds: float = 0.0
+    outcome: Literal["held", "failed", "error", "skipped"] = "held"
+    kind: str = ""
+    message: str = ""
+    text: str = ""
+
+
+class Suite(Struct, frozen=True, kw_only=True):
+    """Cases, and the host, time and duration of the results, so that the same files give the same document anywhere."""
+
+    name: str
+    host: str
+    created: str
+    seconds: float
+    facts: Mapping[str, str]
+    cases: Sequence[Case]
+    says: str = ""
+
+
+def of_results(results: Sequence[Result]) -> str:
+    """A suite for each result, a case for each check; metrics are properties. A suite's time is that of all trials."""
+    suites = []
+    for label, result, known in zip(tables.labels(results), results, measures(results), strict=True):
+        facts = _facts(result, known) | {"verdict": result.verdict}
+        if (ends := known[OVER_FIRST.name].ci) is not None:
+            facts |= {f"{OVER_FIRST.name} ci": f"{ends[0]:.15g} {ends[1]:.15g}"}
+        host, seconds = next(iter(result.environment.hosts)), sum(trial.elapsed_seconds for trial in result.trials)
+        name = f"{result.workload.name}: {label}"
+        suites.append(_checked(name, host, result.created, seconds, facts, checks(result)))
+    return _document(suites)
+
+
+def of_checkpoints(documents: Sequence[Document]) -> str:
+    """As `of_results`, of results of checkpoints."""
+    suites = []
+    for document in documents:
+        name = f"{document.workload}: {document.layout} {document.scale}"
+        seconds, facts = sum(trial.seconds for trial in document.trials), _facts(document, document.metrics)
+        suites.append(_checked(name, document.rank_hosts[0], document.created, seconds, facts, document.checks))
+    return _document(suites)
+
+
+def of_judgement(judgement: Judgement, *, acceptance: bool = False) -> str:
+    """A limit missed is a failure; INVALID, undecided or no result an error; what no limit is for is skipped.
+
+    acceptance: whether a result of another class than ACCEPTANCE is a failure too.
     """
-    named = zip(tables.labels(results), results, measures(results), strict=True)
-    suites = [_suite(number, *one) for number, one in enumerate(named)]
-    root = ElementTree.Element(
-        "testsuites",
-        tests=str(sum(len(checks(result)) for result in results)),
-        failures=str(sum(failures(result) for result in results)),
-        errors="0",
+    facts = {"verdict": judgement.verdict, "class": judgement.class_, "limits": judgement.limits.name}
+    facts |= {"limits.version": judgement.limits.version, "limits.sha256": judgement.limits.sha256}
+    suite = Suite(
+        name=PACKAGE,
+        host=min((host for judged in judgement.results for host in judged.hosts), default="unknown"),
+        created=max((judged.created for judged in judgement.results), default="1970-01-01T00:00:00")[:19],
+        seconds=sum(judged.seconds for judged in judgement.results),
+        facts=facts,
+        cases=[*_judged_cases(judgement, acceptance=acceptance), *_missing_cases(judgement)],
+        says="\n".join(judgement.reasons),
     )
-    root.extend(suites)
-    ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="unicode", xml_declaration=False) + "\n"
+    return _document([suite])
 
 
-def _suite(number: int, label: str, result: Result, known: Mapping[str, Metric]) -> ElementTree.Element:
-    name = printable(f"{result.workload.name}: {label}")
-    suite = ElementTree.Element(
-        "testsuite",
-        name=name,
-        id=str(number),
-        package="dlio-bench",
-        hostname=printable(next(iter(result.environment.hosts))),
-        timestamp=printable(result.created),
-        time=f"{sum(trial.elapsed_seconds for trial in result.trials):.6f}",
-        tests=str(len(checks(result))),
-        failures=str(failures(result)),
-        errors="0",
-        skipped="0",
-    )
-    facts = {
-        "class": result.class_,
-        "verdict": result.verdict,
-        "marks": "; ".join(result.marks),
-        "digest": result.digest,
-    }
-    facts |= {
-        f"{metric} [{entry.unit}]": f"{entry.value:.15g}" for metric, entry in known.items() if entry.value is not None
-    }
-    if (ends := known[OVER_FIRST.name].ci) is not None:
-        facts |= {f"{OVER_FIRST.name} ci": f"{ends[0]:.15g} {ends[1]:.15g}"}
-    properties = ElementTree.SubElement(suite, "properties")
-    for fact, value in facts.items():
-        ElementTree.SubElement(properties, "property", name=fact, value=printable(value))
-    suite.extend(_case(name, check) for check in checks(result))
-    return suite
+def _facts(result: Result | Document, metrics: Mapping[str, Metric]) -> dict[str, str]:
+    known = {f"{name} [{each.unit}]": f"{each.value:.15g}" for name, each in metrics.items() if each.value is not None}
+    return {"class": result.class_, "marks": "; ".join(result.marks), "digest": result.digest} | known
 
 
-def _case(suite: str, check: Check) -> ElementTree.Element:
-    case = ElementTree.Element("testcase", classname=suite, name=printable(check.name), time="0.000000")
-    told = printable(f"expected {check.expected}; found {check.found}")
-    if check.ok:
-        ElementTree.SubElement(case, "system-out").text = told
-    else:
-        ElementTree.SubElement(case, "failure", message=told, type="check").text = told
-    return case
+def _checked(
+    name: str, host: str, created: str, seconds: float, facts: Mapping[str, str], held: Sequence[Check]
+) -> Suite:
+    """The suite of a result without limits."""
+    cases = []
+    for check in held:
+        told = f"expected {check.expected}; found {check.found}"
+        if check.ok:
+            cases.append(Case(group=name, name=check.name, text=told))
+        else:
+            cases.append(Case(group=name, name=check.name, outcome="failed", kind="check", message=told, text=told))
+    return Suite(name=name, host=host, created=created, seconds=seconds, facts=facts, cases=cases)
+
+
+def _judged_cases(judgement: Judgement, *, acceptance: bool) -> Iterator[Case]:
+    """Of results, whatever became of them."""
+    places = [(judged.workload, judged.reader, judged.scale) for judged in judgement.results]
+    for judged, place in zip(judgement.results, places, strict=True):
+        name = f"{judged.reader} {judged.scale}{f' {judged.digest}' if places.count(place) > 1 else ''}"
+        case = partial(Case, group=f"{PACKAGE}.{judged.workload}", name=name, seconds=judged.seconds)
+        details = "\n".join(map(_line, judged.findings))
+        if judged.verdict == "invalid":
+            why = "\n".join(f"{reason.rule}: {reason.text}" for reason in judged.reasons)
+            yield case(outcome="error", kind="INVALID", message=judged.reasons[0].text, text=why)
+        elif judged.verdict == "fail":
+            missed = "; ".join(_line(finding) for finding in judged.findings if finding.ok is False)
+            yield case(outcome="failed", kind="FAIL", message=missed, text=details)
+        elif judged.verdict == "undecided":
+            unsure = "; ".join(_line(finding) for finding in judged.findings if finding.undecided)
+            yield case(outcome="error", kind="UNDECIDED", message=unsure, text=details)
+        elif judged.verdict == "none":
+            yield case(outcome="skipped", message="no limit is for it")
+        elif acceptance and judged.class_ != "ACCEPTANCE":
+            why = f"the class is {judged.class_}, and ACCEPTANCE is required: {', '.join(judged.capped)}"
+            yield case(outcome="failed", kind=judged.class_, message=why, text=details)
+        else:
+            yield case(text=f"{headline(judged)}\n{details}")
+
+
+def _missing_cases(judgement: Judgement) -> Iterator[Case]:
+    """Of limits without a result, and of files that hold none."""
+    places = groupby(judgement.missing, lambda limit: (limit.workload, limit.reader, limit.scale))
+    for (workload, reader, scale), group in places:
+        findings = [*group]
+        case = partial(Case, group=f"{PACKAGE}.{workload}", name=f"{reader} {scale}", message=str(findings[0].reason))
+        if findings[0].chosen:
+            yield case(outcome="error", kind="INVALID", text="\n".join(map(_line, findings)))
+        else:
+            yield case(outcome="skipped")
+    error = partial(Case, group=f"{PACKAGE}.files", outcome="error", kind="INVALID")
+    for entry in judgement.unreadable:
+        yield error(name=entry.file, message=entry.reason, text=entry.reason)
+
+
+def _line(finding: Finding) -> str:
+    found = number(Metric(finding.found, finding.unit, None))
+    covering = "" if finding.coverage is None else f"{format_percent(finding.coverage)} "
+    between = interval(Metric(finding.median, finding.unit, finding.interval))
+    return f"{finding.metric}: limit {finding.limit}, found {found} ({finding.statistic}), {covering}interval {between}"
+
+
+def _document(suites: Sequence[Suite]) -> str:
+    """The XML, without characters that it cannot hold."""
+    counts = [_counts(suite.cases) for suite in suites]
+    root = ET.Element("testsuites")
+    root.attrib = {key: str(sum(each[key] for each in counts)) for key in ("tests", "failures", "errors")}
+    root.set("time", f"{sum(suite.seconds for suite in suites):.6f}")
+    root.extend(map(_suite, range(len(suites)), suites, counts))
+    for element in root.iter():
+        element.attrib = {key: printable(value) for key, value in element.attrib.items()}
+        element.text = None if element.text is None else "\n".join(map(printable, element.text.split("\n")))
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _counts(cases: Sequence[Case]) -> dict[str, int]:
+    of = Counter(case.outcome for case in cases)
+    return {"tests": len(cases), "failures": of["failed"], "errors": of["error"], "skipped": of["skipped"]}
+
+
+def _suite(number_: int, suite: Suite, counts: Mapping[str, int]) -> ET.Element:
+    element = ET.Element("testsuite", name=suite.name, package=PACKAGE, id=str(number_), hostname=suite.host)
+    element.attrib |= {"timestamp": suite.created, "time": f"{suite.seconds:.6f}"}
+    element.attrib |= {key: str(count) for key, count in counts.items()}
+    properties = ET.SubElement(element, "properties")
+    for name, value in suite.facts.items():
+        ET.SubElement(properties, "property", name=name, value=value)
+    for case in suite.cases:
+        told = ET.SubElement(element, "testcase", classname=case.group, name=case.name, time=f"{case.seconds:.6f}")
+        why = {"type": case.kind, "message": case.message}
+        said = ET.SubElement(told, TAGS[case.outcome], {key: value for key, value in why.items() if value})
+        said.text = case.text or None
+    if suite.says:
+        ET.SubElement(element, "system-out").text = suite.says
+    return element

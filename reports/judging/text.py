@@ -6,12 +6,12 @@ from dlio_bench.reports.document.types import Metric
 from dlio_bench.reports.judging.judgement import Finding, Judged, Judgement
 from dlio_bench.reports.judging.limits import Settings
 from dlio_bench.reports.view.formatting import NOTHING, number, plural, short_interval
+from dlio_bench.reports.view.table import table_lines
 from dlio_bench.units import format_bytes, format_percent, format_seconds
 from dlio_bench.wrapping import WIDTH, wrapped
 
 HEAD = 11  # columns, as of the text of a result
 LABEL = 13
-OUTCOME = 11
 UNDECIDED = "undecided"
 SIGNS = {"at least": "≥", "at most": "≤"}
 
@@ -32,10 +32,9 @@ def _lines(judgement: Judgement) -> Iterator[str]:
     yield headline(judgement)
     for reason in judgement.reasons:
         yield from wrapped(reason, "  ")
-    names = [len(finding.metric) for finding in judgement.findings] or [0]
     for judged in judgement.results:
         if judged.verdict != "none":
-            yield from _result(judged, max(names))
+            yield from _result(judged)
     for title, chosen in (("no result of", True), ("not chosen", False)):
         if absent := [finding for finding in judgement.missing if finding.chosen == chosen]:
             yield ""
@@ -52,21 +51,25 @@ def _lines(judgement: Judgement) -> Iterator[str]:
     yield from _list("asked of all", ["; ".join(asked(judgement.limits.settings))])
 
 
-def _result(judged: Judged, width: int) -> Iterator[str]:
+def _result(judged: Judged) -> Iterator[str]:
     yield ""
     name, head = _name(judged), headline(judged)
     yield f"  {name}{head:>{WIDTH - 2 - len(name)}}" if len(name) + len(head) < WIDTH - 2 else f"  {name}  {head}"
     for reason in judged.reasons:
         yield from wrapped(reason.text, f"    {reason.rule}: ", 6)
-    if judged.findings:
-        yield f"  {'':<{OUTCOME}}{'metric':<{width}}  {'limit':<13}{'found':<10}{_covering(judged)}"
-    for finding in judged.findings:
-        found = _shown(finding, finding.found)
-        spoken = (
-            f"{_limit(finding):<13}{found:<10}{short_interval(Metric(finding.median, finding.unit, finding.interval))}"
-        )
-        line = f"  {_outcome(finding):<{OUTCOME}}{finding.metric:<{width}}  {spoken}".rstrip()
-        yield from wrapped(line.strip(), "  ", 2 + OUTCOME) if len(line) > WIDTH else [line]
+    heads = ["", "metric", "limit", "found", _covering(judged)]
+    rows = [
+        [
+            _outcome(finding),
+            finding.metric,
+            _limit(finding),
+            _shown(finding, finding.found),
+            short_interval(Metric(finding.median, finding.unit, finding.interval)),
+        ]
+        for finding in judged.findings
+    ]
+    if rows:
+        yield from table_lines(heads, rows, words=heads)
 
 
 def _outcome(finding: Finding) -> str:

@@ -13,9 +13,9 @@ from dlio_bench.reports.run.advice import advice, shared_advice
 from dlio_bench.reports.run.machines import machines
 from dlio_bench.reports.view.formatting import NOTHING, format_time, number, plural
 from dlio_bench.reports.view.lines import HEAD, beneath, entry, listing, marks, metric, title
+from dlio_bench.reports.view.table import INDENT, table_lines
 from dlio_bench.wrapping import wrapped
 
-NAME = 18
 CEILING = "of the ceiling"
 SENTENCES = {
     "I/O": sentences.io,
@@ -161,10 +161,7 @@ def of_models(result: Result) -> Iterator[str]:
     """The table of several models; nothing of one."""
     if rows := models.rows(result):
         titles = models.titles(result)
-        widths = [max(10, len(title) + 1) for title in titles]
-        yield f"  {'':<{NAME}}{_columns(titles, widths)}"
-        for name, cells in rows:
-            yield from _row(name, _columns(cells, widths))
+        yield from table_lines(["", *titles], [(name, *cells) for name, cells in rows])
 
 
 def _held(result: Result) -> str:
@@ -179,13 +176,12 @@ def _transfers(results: Sequence[Result]) -> Iterator[str]:
     if len(rows) == len(results) and not emulated and not any(row.copied for row in rows):
         return
     titles, spoken = [title.removeprefix("emulated ") for title in transfers.titles(results)], None
-    widths = [max(8, len(title) + 1) for title in titles]
     yield ""
-    yield f"  {'bytes by epoch':<{NAME}}{'epoch':>6}{_columns(titles, widths)}"
+    shown = []
     for row in rows:
-        name = row.label if len(results) > 1 and row.label != spoken else ""
-        yield from _row(name, f"{row.epochs:>6}{_columns(row.cells, widths)}")
+        shown.append([row.label if len(results) > 1 and row.label != spoken else "", row.epochs, *row.cells])
         spoken = row.label
+    yield from table_lines(["bytes by epoch", "epoch", *titles], shown)
     if misses := sum(row.misses for row in rows):
         yield from entry("misses", f"{misses:.0f} samples that other ranks were to send came from the file system")
     if emulated:
@@ -196,22 +192,17 @@ def _predictions(results: Sequence[Result]) -> Iterator[str]:
     """What was predicted before the run, beside what was measured."""
     if not (lines := predictions.lines(results)):
         return
+    rows: list[list[str]] = []
     spoken = None
-    yield ""
-    yield f"  {'time of an epoch':<{NAME}}{'epoch':>6}{'predicted':>11}{'measured':>11}{'difference':>12}"
     for line in lines:
         name = line.label if len(results) > 1 and line.label != spoken else ""
         predicted = NOTHING if line.predicted is None else format_time(line.predicted)
-        columns = f"{line.epochs:>6}{predicted:>11}{format_time(line.measured):>11}{line.difference:>12}"
-        yield from _row(name, columns)
-        if line.reason is not None:
-            yield from wrapped(f"not predicted: {line.reason}", " " * 4)
+        rows.append([name, line.epochs, predicted, format_time(line.measured), line.difference])
+        rows += [] if line.reason is None else [[f"not predicted: {line.reason}"]]
         spoken = line.label
+    yield ""
+    yield from table_lines(["time of an epoch", "epoch", "predicted", "measured", "difference"], rows)
     yield from listing("predictions", predictions.notes(results))
-
-
-def _columns(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
 
 
 def _marked(results: Sequence[Result], mark: str) -> bool:
@@ -233,38 +224,23 @@ def _table(results: Sequence[Result]) -> Iterator[str]:
     names = [name for group in groups(results).values() for name in tables.labels(group)]
     if len({result.workload.name for result in results}) > 1:
         names = [f"{result.workload.name} {name}" for result, name in zip(results, names, strict=True)]
-    heads = f"{'elapsed':>9}{'epoch':>9}{'delivered':>11}{'stall':>8}{'p99':>9}{'× first':>8}"
-    yield f"  {'reader':<{NAME}}{'nodes':>6}{heads}"
+    shown = ("elapsed_seconds", "epoch_seconds", "delivered_bandwidth", "stall_share", "step_p99")
+    table = []
     for result, name in zip(results, names, strict=True):
-        metrics, row = result.metrics, rows.get(id(result))
-        yield from _row(
-            name,
-            f"{result.plan.nodes:>6}"
-            f"{number(metrics['elapsed_seconds']):>9}{number(metrics['epoch_seconds']):>9}"
-            f"{number(metrics['delivered_bandwidth']):>11}{number(metrics['stall_share']):>8}"
-            f"{number(metrics['step_p99']):>9}{NOTHING if row is None else f'{row.ratio:.2f}':>8}",
-        )
+        row = rows.get(id(result))
+        ratio = NOTHING if row is None else f"{row.ratio:.2f}"
+        table.append([name, result.plan.nodes, *(number(result.metrics[metric]) for metric in shown), ratio])
+    yield from table_lines(["reader", "nodes", "elapsed", "epoch", "delivered", "stall", "p99", "× first"], table)
     yield from wrapped(sentences.certainty(*results), "  ")
 
 
 def _shares(results: Sequence[Result], labels: Sequence[str]) -> Iterator[str]:
     names = sentences.shares(results)
-    least = {5: 10, 6: 9}.get(len(names), 7)  # more columns make the others narrower
-    short = {"checkpoint": "saved", "validation": "valid."} if len(names) > 6 else {}
-    titles = {name: short.get(title := METRICS[name].title, title) for name in names}
-    widths = {name: max(least, len(title) + 1) for name, title in titles.items()}
-    heads = "".join(f"{titles[name]:>{width}}" for name, width in widths.items())
-    yield f"  {'time goes (mean)':<{NAME}}{heads}"
-    for label, result in zip(labels, results, strict=True):
-        shares = (f"{number(result.metrics[name]):>{width}}" for name, width in widths.items())
-        yield from _row(label, "".join(shares))
+    heads = [METRICS[name].title for name in names]
+    rows = [
+        [label, *(number(result.metrics[name]) for name in names)]
+        for label, result in zip(labels, results, strict=True)
+    ]
+    yield from table_lines(["time goes (mean)", *heads], rows)
     if harness := sentences.harness(results):
-        yield from _row("", f"  {harness}")
-
-
-def _row(name: str, columns: str) -> Iterator[str]:
-    """A line of a table; a name that is too long for its column stands on a line of its own before it."""
-    if len(name) >= NAME:
-        yield from wrapped(name, "  ")
-        name = ""
-    yield f"  {name:<{NAME}}{columns}"
+        yield from wrapped(harness, INDENT)

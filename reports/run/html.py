@@ -18,7 +18,7 @@ from dlio_bench.reports.document.marks import ALTERED
 from dlio_bench.reports.document.types import Result
 from dlio_bench.reports.judging import judge
 from dlio_bench.reports.judging.judgement import Judgement, as_json
-from dlio_bench.reports.judging.page import judged, tone
+from dlio_bench.reports.judging.page import Judged, judged, tone
 from dlio_bench.reports.judging.text import headline
 from dlio_bench.reports.numbers import models
 from dlio_bench.reports.numbers.meetings import Steps
@@ -40,6 +40,7 @@ from dlio_bench.reports.run.advice import advice, shared_advice, slowest_rank
 from dlio_bench.reports.view import formatting
 from dlio_bench.reports.view.drawing import Figure
 from dlio_bench.reports.view.page import render
+from dlio_bench.reports.view.sections import Head
 
 RESULTS_A_TABLE = 4  # more columns would not fit the page
 MOST_MAPS = 12  # heat maps of more results than this would bury the rest of the page
@@ -77,17 +78,14 @@ def page(
     shown = None if judgement is None else judged(judgement)
     return render(
         "report.html.j2",
+        _head(results, shown, campaign),
         drawn,
-        title=_title(results),
-        subject=_subject(results, len({host for result in results for host in result.environment.hosts})),
-        headline=judge.gravest_headline(results) if shown is None else shown.headline,
         judged=shown,
         tone=tone,
         campaign=campaign,
         accepted=None if campaign is None else acceptance.facts(campaign, results),
         ceilings=acceptance.ceilings(results),
         judgement_digest="" if judgement is None else hashlib.sha256(as_json(judgement).encode()).hexdigest(),
-        marks=list(dict.fromkeys(mark for result in results for mark in result.marks)),
         cards=_cards(results[0]) if len(pairs) == 1 else [],
         cases=[_case(label, *pair) for label, pair in zip(labels, pairs, strict=True)],
         metric_groups=_metric_groups(results),
@@ -173,12 +171,29 @@ def drawings(pairs: Sequence[tuple[Result, Steps]]) -> dict[str, Figure]:
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
-def _title(results: Sequence[Result]) -> str:
-    return " + ".join(dict.fromkeys(result.workload.title for result in results))
+def _head(results: Sequence[Result], shown: Judged | None, campaign: Campaign | None) -> Head:
+    """Workloads and readers, or the system that is accepted; the verdict; the marks of all results."""
+    title = " + ".join(dict.fromkeys(result.workload.title for result in results))
+    subjects = [_subject(results)]
+    if campaign is not None:
+        title, subjects = campaign.system.name, [campaign.system.contact] if campaign.system.contact else []
+    headline = judge.gravest_headline(results) if shown is None else shown.headline
+    made = f"{_to_seconds(results[0].created)} · version {results[0].version}"
+    return Head(
+        title=f"{headline} · {title}",
+        overline=f"{'report' if campaign is None else 'acceptance'} · {made}",
+        heading=title,
+        subjects=subjects,
+        aside="" if campaign is None else campaign.system.description,
+        badge=headline,
+        tone=tone(headline),
+        marks=list(dict.fromkeys(mark for result in results for mark in result.marks)),
+    )
 
 
-def _subject(results: Sequence[Result], hosts: int) -> str:
+def _subject(results: Sequence[Result]) -> str:
     """'naive, prefetch · 8 nodes × 1 rank · 4 trials each'."""
+    hosts = len({host for result in results for host in result.environment.hosts})
     readers = ", ".join(dict.fromkeys(sentences.reader(result) for result in results))
     scale, trials = sentences.scales(results), sentences.trials(results)
     return f"{readers} · {scale} on {formatting.plural(hosts, 'host')} · {trials}" + (

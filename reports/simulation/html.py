@@ -12,6 +12,7 @@ from dlio_bench.reports.simulation.document import Map
 from dlio_bench.reports.simulation.types import GRID, Accesses, Row, Simulation
 from dlio_bench.reports.view.drawing import Figure
 from dlio_bench.reports.view.page import render
+from dlio_bench.reports.view.sections import Head
 from dlio_bench.units import format_bytes
 
 MOST_MAPS = 60  # more would make the page slow; the table has every cell
@@ -35,11 +36,15 @@ def page(document: Simulation) -> str:
     charts = drawn if accesses is None else drawn | {"frequencies": simulation_figures.frequencies(accesses)}
     return render(
         "simulation.html.j2",
+        Head(
+            title=f"PREDICTION · {document.case.title}",
+            overline=f"simulate · version {document.version}",
+            heading=document.case.title,
+            subjects=[simulation.subject(document), simulation.machine(document)],
+            badge="PREDICTION",
+        ),
         charts,
-        document=document,
         is_grid=is_grid,
-        subject=simulation.subject(document),
-        machine=simulation.machine(document),
         bounds=simulation.bounds(document),
         step_time=simulation.step_time(document),
         assumed=simulation.assumed(document),

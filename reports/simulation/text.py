@@ -6,8 +6,9 @@ from dlio_bench.reports.simulation import access_frequency
 from dlio_bench.reports.simulation import document as simulation
 from dlio_bench.reports.simulation.document import Map
 from dlio_bench.reports.simulation.types import GRID, Row, Simulation
+from dlio_bench.reports.view.table import table_lines
 from dlio_bench.units import format_bytes
-from dlio_bench.wrapping import WIDTH, wrapped
+from dlio_bench.wrapping import wrapped
 
 
 def render(document: Simulation) -> str:
@@ -30,29 +31,23 @@ def render(document: Simulation) -> str:
         lines += wrapped(said, hang=2)
     if document.accesses is not None:
         lines += ["", *wrapped(access_frequency.heading(document), hang=2)]
-        lines.append(f"{'times':<21}{'samples':>12}{'binomial':>14}")
-        lines += [
-            f"{times:<21}{samples:>12}{expected:>14.1f}"
-            for times, samples, expected in access_frequency.rows(document.accesses)
-        ]
+        rows = access_frequency.rows(document.accesses)
+        cells = [(times, samples, f"{expected:.1f}") for times, samples, expected in rows]
+        lines += table_lines(["times", "samples", "binomial"], cells)
         lines += wrapped(access_frequency.conclusion(document.accesses), hang=2)
     return "\n".join(lines)
 
 
 def _table(document: Simulation) -> Iterator[str]:
     """Fastest first; what does not apply comes last, with its reason."""
-    beside = simulation.has_published(document)
-    heading = f"{'policy':<21}{'seconds':>11}{'over bound':>12}"
-    yield f"{heading}{'published' if beside else '':>{11 * beside}}{'stall':>11}{'from the PFS':>14}"
-    done = [row for row in document.rows if row.seconds is not None]
-    for row in sorted(done, key=lambda row: row.took):
-        name, pfs = f"{row.policy} {simulation.mark(row)}", format_bytes(row.bytes.get("pfs", 0))
-        published = f"{simulation.published_text(row):>{11 * beside}}"
-        figures = f"{row.seconds:>11.2f}{row.over_bound:>12.2%}{published}{row.stall_seconds:>11.2f}"
-        yield f"{name:<21}{figures}{pfs:>14}"
-    for row in document.rows:
-        if row.seconds is None:
-            yield from wrapped(f"{row.policy:<21}does not apply: {row.reason}", hang=21)
+    beside = ["published"] * simulation.has_published(document)
+    rows: list[list[str]] = []
+    for row in sorted((row for row in document.rows if row.seconds is not None), key=lambda row: row.took):
+        figures = [f"{row.seconds:.2f}", f"{row.over_bound:.2%}", *[simulation.published_text(row)] * len(beside)]
+        pfs = format_bytes(row.bytes.get("pfs", 0))
+        rows.append([f"{row.policy} {simulation.mark(row)}", *figures, f"{row.stall_seconds:.2f}", pfs])
+    rows += [[f"{row.policy} does not apply: {row.reason}"] for row in document.rows if row.seconds is None]
+    yield from table_lines(["policy", "seconds", "over bound", *beside, "stall", "from the PFS"], rows)
 
 
 def _grid(document: Simulation) -> Iterator[str]:
@@ -69,16 +64,9 @@ def _grid(document: Simulation) -> Iterator[str]:
 
 def _map(map_: Map) -> Iterator[str]:
     """A heat map's numbers, in blocks of as many columns as a line has room for."""
-    rows = [[_cell(cell, named=map_.named) for cell in row] for row in map_.cells]
-    margin = max(map(len, map_.y)) + 1
-    width = 2 + max(map(len, [*map_.x, *(cell for row in rows for cell in row)]))
-    columns = max(1, (WIDTH - margin) // width)
     yield f"{map_.title}  (across: {map_.across}{f'; down: {map_.down}' if map_.down else ''})"
-    for start in range(0, len(map_.x), columns):
-        chosen = slice(start, start + columns)
-        yield " " * margin + "".join(f"{value:>{width - 1}} " for value in map_.x[chosen]).rstrip()
-        for value, row in zip(map_.y, rows, strict=True):
-            yield f"{value:<{margin}}" + "".join(f"{cell:>{width}}" for cell in row[chosen]).rstrip()
+    rows = [[y, *(_cell(cell, named=map_.named) for cell in row)] for y, row in zip(map_.y, map_.cells, strict=True)]
+    yield from table_lines(["", *(f"{value} " for value in map_.x)], rows)
 
 
 def _cell(row: Row, *, named: bool) -> str:

@@ -23,7 +23,8 @@ from dlio_bench.reports.study.types import (
     Document,
 )
 from dlio_bench.reports.study.verdicts import in_order, number, status_of
-from dlio_bench.reports.view import page
+from dlio_bench.reports.view.page import render
+from dlio_bench.reports.view.sections import Head
 
 LEFT, RIGHT, LINE = 3, 94, 34  # of a figure: ends of its axis in percent of its width; pixels of a row
 BADGES = {
@@ -59,11 +60,18 @@ def write(document: Document, path: Path) -> None:
 def html(document: Document) -> str:
     """The page's HTML. Every text of the document is escaped; it has no script."""
     tried, others = in_order(document.studies)
-    return page.without_figures(
+    of = f"Results of {document.against}" if document.against else f"Size {document.size}"
+    host = [f"{document.host['cpu']}, {document.host['cores']} cores."] if document.host else []
+    return render(
         "reproduce.html.j2",
+        Head(
+            title=f"Published figures · {len(document.studies)} studies",
+            overline=f"reproduce · version {document.version}",
+            heading="Published figures, and ours beside them",
+            subjects=[f"{summary(document)}. {of}. Exit status {status_of(document)}.", *host],
+        ),
+        {},
         document=document,
-        summary=summary(document),
-        status=status_of(document),
         badges=BADGES,
         answers=[(answer, _claims(answer)) for answer in tried],
         others=others,

@@ -13,8 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dlio_bench.reports.document.typed import to_json
-from dlio_bench.reports.traces.tables import as_text, table_row
+from dlio_bench.reports.traces.tables import as_text
 from dlio_bench.reports.view.formatting import NOTHING, format_share, format_time, plural
+from dlio_bench.reports.view.table import table_lines
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable, wrapped
 
@@ -32,7 +33,6 @@ IMBALANCE = 0.10
 # Share of the I/O time from which on an application is metadata-intensive. No source gives one: it is ours.
 METADATA_SHARE = 0.50
 
-COLUMNS = (-22, 14, 14)  # widths of a table of reads and writes
 Ints = npt.NDArray[np.integer[Any]]
 Floats = npt.NDArray[np.float64]
 
@@ -270,8 +270,6 @@ def _table(directions: dict[str, Direction]) -> Iterator[str]:
     shown = directions.values()
     rows: dict[str, list[str]] = {}
     if directions:
-        yield ""
-        rows[""] = list(directions)
         rows["calls"] = [f"{each.count:,}" for each in shown]
         rows["bytes"] = [format_bytes(each.bytes) for each in shown]
         rows["time"] = [format_time(each.seconds) if each.seconds else NOTHING for each in shown]
@@ -287,8 +285,9 @@ def _table(directions: dict[str, Direction]) -> Iterator[str]:
     for at, name in enumerate(BINS):
         if any(each.sizes[at] for each in shown):
             rows[f"size {name}"] = [f"{each.sizes[at]:,}" if each.sizes[at] else NOTHING for each in shown]
-    for name, cells in rows.items():
-        yield table_row((name, *cells), COLUMNS)
+    if directions:
+        yield ""
+        yield from table_lines(["", *directions], [(name, *cells) for name, cells in rows.items()])
 
 
 def _metadata(of: Pattern) -> list[str]:

@@ -9,10 +9,11 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from dlio_bench.reports.traces.accounting import exclusive
-from dlio_bench.reports.traces.tables import as_text, shorten, table_row
+from dlio_bench.reports.traces.tables import as_text, shorten
 from dlio_bench.reports.traces.timeline import TENSORFLOW, TRAINER, Clock, Timeline, spans
 from dlio_bench.reports.view.formatting import NOTHING, format_time, plural
 from dlio_bench.reports.view.lines import fit
+from dlio_bench.reports.view.table import table_lines
 from dlio_bench.tensorflow_operations import REPORT_BYTES
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable, wrapped
@@ -91,14 +92,13 @@ def render(timeline: Timeline, trial: int) -> str:
 
 
 def _lines(rows: Sequence[Row], clocks: Sequence[str]) -> Iterator[str]:
-    widths = (-21, 7, 7, 7, 15, 8, 7)
     yield ""
-    yield table_row(("component", *HEADS[:-1], "bytes ", "mean"), widths)
+    table = []
     for row in rows:
         *cells, moved = row.cells("-")
         mean = NOTHING if row.mean_bytes is None else format_bytes(row.mean_bytes)
-        name = shorten(printable(row.component), 21)
-        yield table_row((name, *cells, f"{moved}{'*' if row.derived else ' '}", mean), widths)
+        table.append((shorten(printable(row.component), 21), *cells, f"{moved}{'*' if row.derived else ' '}", mean))
+    yield from table_lines(["component", *HEADS[:-1], "bytes ", "mean"], table)
     yield from wrapped(
         "Mean of ranks. Trainer: on its thread, without the spans inside. Threads: all of a rank, added up; 'of ranks' "
         "is the least and the most of them.",
@@ -138,12 +138,17 @@ def _file_lines(timeline: Timeline, name: str) -> Iterator[str]:
         yield from wrapped(clock, "  clock     ", whole_words=True)
     for problem in timeline.problems:
         yield from wrapped(printable(problem), "  problem   ", whole_words=True)
-    widths = (-26, 6, 9, 10, 10)
-    yield table_row(("component", "ranks", "spans", "seconds", "bytes"), widths)
-    for row in _file_rows(timeline):
-        size = format_bytes(row["bytes"]) if row["bytes"] else ""
-        cells = (fit(printable(row["component"]), 25), row["ranks"], row["spans"], format_time(row["seconds"]), size)
-        yield table_row(cells, widths)
+    rows = [
+        (
+            fit(printable(row["component"]), 25),
+            row["ranks"],
+            row["spans"],
+            format_time(row["seconds"]),
+            format_bytes(row["bytes"]) if row["bytes"] else "",
+        )
+        for row in _file_rows(timeline)
+    ]
+    yield from table_lines(["component", "ranks", "spans", "seconds", "bytes"], rows)
 
 
 def file_document(timeline: Timeline) -> dict[str, Any]:

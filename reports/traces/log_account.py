@@ -6,10 +6,11 @@ from msgspec import Struct
 
 from dlio_bench.reports.traces import accounting, bandwidth
 from dlio_bench.reports.traces.accounting import ITERATION, READ_FILE, READ_IMAGE, Additive, Overlap, merged_latency
-from dlio_bench.reports.traces.tables import as_text, problem_lines, shorten, table_row
+from dlio_bench.reports.traces.tables import as_text, problem_lines, shorten
 from dlio_bench.reports.traces.timeline import Span
 from dlio_bench.reports.traces.timelogger import RESOLUTION, Log
 from dlio_bench.reports.view.formatting import format_share, format_time, plural
+from dlio_bench.reports.view.table import table_lines
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable, wrapped
 
@@ -124,11 +125,16 @@ def _lines(shown: LogAccount) -> Iterator[str]:
             "  ",
         )
     yield ""
-    widths = (-32, 7, 6, 9, 9, 9)
-    yield table_row(("component", "calls", "ranks", "alone", "merged", "sum"), widths)
-    for row in shown.components:
-        times = map(format_time, (row.exclusive_seconds, row.merged_seconds, row.summed_seconds))
-        yield table_row((shorten(printable(row.name), 32), row.calls, row.ranks, *times), widths)
+    rows = [
+        (
+            shorten(printable(row.name), 32),
+            row.calls,
+            row.ranks,
+            *map(format_time, (row.exclusive_seconds, row.merged_seconds, row.summed_seconds)),
+        )
+        for row in shown.components
+    ]
+    yield from table_lines(["component", "calls", "ranks", "alone", "merged", "sum"], rows)
     yield "  alone: without spans inside it; merged: while any rank was in it"
     yield from problem_lines(shown.problems)
 
@@ -136,13 +142,13 @@ def _lines(shown: LogAccount) -> Iterator[str]:
 def _hep(shown: LogAccount, epochs: dict[int, Additive]) -> Iterator[str]:
     yield ""
     yield f"  HEPCNNB's accounting, seconds a node ({plural(shown.nodes, 'node')}), share of the epoch"
-    widths = (-6, 16, 16, 16, 16)
     parts = Additive.__struct_fields__
-    yield table_row(("epoch", *parts), widths)
     numbered = {str(epoch + 1): row for epoch, row in epochs.items()}
+    rows = []
     for name, row in (numbered | {"all": accounting.sum_of_epochs(epochs.values())}).items():
         cells = (getattr(row, part) for part in parts)
-        yield table_row((name, *(f"{seconds:.2f} ({_share(seconds, row.total)})" for seconds in cells)), widths)
+        rows.append((name, *(f"{seconds:.2f} ({_share(seconds, row.total)})" for seconds in cells)))
+    yield from table_lines(["epoch", *parts], rows)
     if shown.hep_left_out:
         yield from wrapped(
             f"The log has {plural(shown.hep_left_out, 'more epoch')}, which the study's script leaves out, except for "
@@ -165,11 +171,14 @@ def _hep(shown: LogAccount, epochs: dict[int, Additive]) -> Iterator[str]:
 def _cdb(shown: LogAccount, read: dict[int, float], training: dict[int, float]) -> Iterator[str]:
     yield ""
     yield "  CDB's accounting: seconds in which any rank reads or trains (merged intervals)"
-    widths = (-6, 12, 12, 12)
-    yield table_row(("epoch", "read", "training", "read share"), widths)
     rows = [(str(epoch + 1), read.get(epoch, 0.0), training.get(epoch, 0.0)) for epoch in sorted({*read, *training})]
-    for name, reads, trains in [*rows, ("all", sum(read.values()), sum(training.values()))]:
-        yield table_row((name, f"{reads:.2f}", f"{trains:.2f}", _share(reads, reads + trains)), widths)
+    yield from table_lines(
+        ["epoch", "read", "training", "read share"],
+        [
+            (name, f"{reads:.2f}", f"{trains:.2f}", _share(reads, reads + trains))
+            for name, reads, trains in [*rows, ("all", sum(read.values()), sum(training.values()))]
+        ],
+    )
     twice = f" ({format_time(shown.cdb_counted_twice)} are counted twice)" if shown.cdb_counted_twice > 0 else ""
     words = f"reading and training overlap{twice}, so the share is no part of the run"
     if shown.cdb_bandwidth is not None:

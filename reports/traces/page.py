@@ -16,6 +16,7 @@ from dlio_bench.reports.traces.tables import Table
 from dlio_bench.reports.view.drawing import Figure
 from dlio_bench.reports.view.formatting import plural
 from dlio_bench.reports.view.page import render
+from dlio_bench.reports.view.sections import Head
 
 Texts = Mapping[str, Mapping[str, str]]  # of a result, by its label and a title, as the terminal has them
 
@@ -44,13 +45,19 @@ def page(scalings: Sequence[Scaling], texts: Texts = MappingProxyType({})) -> st
             ],
             "readers": [_reader(scaling, shown, texts) for scaling, shown in tables(chosen)],
         })  # fmt: skip
+    title = " + ".join(part["title"] for part in parts)
     return render(
         "traces.html.j2",
+        Head(
+            title=f"Where the time went · {title}",
+            overline=f"trace · version {results[0].version}",
+            heading=f"Where the time went: {title}",
+            subjects=[
+                f"{', '.join(dict.fromkeys(scaling.reader for scaling in scalings))} · {sentences.scales(results)}"
+            ],
+            marks=list(dict.fromkeys(mark for result in results for mark in result.marks)),
+        ),
         drawn,
-        title=" + ".join(part["title"] for part in parts),
-        subject=f"{', '.join(dict.fromkeys(scaling.reader for scaling in scalings))} · {sentences.scales(results)}",
-        version=results[0].version,
-        marks=list(dict.fromkeys(mark for result in results for mark in result.marks)),
         parts=parts,
         commands=list(dict.fromkeys(shlex.join(result.command) for result in results)),
         digests=[(case.label, case.result.created, case.result.digest) for case in cases],

@@ -8,9 +8,10 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from dlio_bench.reports.document.typed import to_json
-from dlio_bench.reports.traces.access_pattern import COLUMNS, limits, traffic
-from dlio_bench.reports.traces.tables import as_text, table_row
+from dlio_bench.reports.traces.access_pattern import limits, traffic
+from dlio_bench.reports.traces.tables import as_text
 from dlio_bench.reports.view.formatting import NOTHING, format_time
+from dlio_bench.reports.view.table import table_lines
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable, wrapped
 
@@ -91,14 +92,13 @@ def _lines(of: Counted) -> Iterator[str]:
     yield f"  {printable(shlex.join(of.command))}"
     yield f"  {ended}, after {format_time(of.seconds)}"
     yield ""
-    for row in (
-        ("", "reads", "writes"),
+    rows = (
         ("calls", f"{io.syscr:,}", f"{io.syscw:,}"),
         ("bytes", format_bytes(io.rchar), format_bytes(io.wchar)),
         ("mean size", _mean(io.rchar, io.syscr), _mean(io.wchar, io.syscw)),
         ("at the device", format_bytes(io.read_bytes), format_bytes(io.write_bytes)),
-    ):
-        yield table_row(row, COLUMNS)
+    )
+    yield from table_lines(["", "reads", "writes"], rows)
     yield ""
     yield from wrapped(UNKNOWN, "  ")
     yield from wrapped(COUNTED, "  ")

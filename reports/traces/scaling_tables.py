@@ -12,9 +12,10 @@ from dlio_bench.reports.traces.accounting import ADDITIVE, MERGED, NAMES, READ_F
 from dlio_bench.reports.traces.bandwidth import times_ideal_bandwidth, times_ideal_seconds
 from dlio_bench.reports.traces.scaling import Scaling, answers, missing, name_of
 from dlio_bench.reports.traces.study_tables import seconds_text, share_text, times_text
-from dlio_bench.reports.traces.tables import INDENT, Table, as_text, table_lines
+from dlio_bench.reports.traces.tables import Table, as_text, study_lines
 from dlio_bench.reports.traces.trainers import CriticalPath
 from dlio_bench.reports.view.formatting import NOTHING, format_time, plural
+from dlio_bench.reports.view.table import INDENT
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable, wrapped
 
@@ -68,7 +69,7 @@ def render(scalings: Sequence[Scaling]) -> str:
         with_published = len(scaling.cases) > 1 or any(case.readers for case in scaling.cases)
         for table in of_scaling:
             if table.rows or with_published:
-                lines += ["", *table_lines(table)]
+                lines += ["", *study_lines(table)]
                 for note in table.notes:
                     lines += [] if note in notes else wrapped(printable(note), f"{INDENT}  ")
                 notes |= {*table.notes}

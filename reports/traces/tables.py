@@ -4,10 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
+from dlio_bench.reports.view.table import INDENT, table_lines
 from dlio_bench.wrapping import printable, wrapped
 
-WIDTH = 80
-INDENT, GAP = "  ", "  "
 LONGEST = 26  # letters of a row's name
 MOST_PROBLEMS = 20  # that are named
 PUBLISHED = "published, nodes:"
@@ -30,40 +29,13 @@ class Table(Struct, frozen=True):
     instead_of: str = ""
 
 
-def table_lines(table: Table) -> Iterator[str]:
-    """Title and rows, at most WIDTH columns: columns that find no room stand below the others."""
+def study_lines(table: Table) -> Iterator[str]:
+    """Title and rows, those of the study below ours, at most 80 columns."""
     yield from wrapped(printable(table.title), INDENT)
     ours, published = (
-        [(shorten(printable(name), LONGEST), cells) for name, cells in rows] for rows in (table.rows, table.published)
+        [(shorten(printable(name), LONGEST), *cells) for name, cells in rows] for rows in (table.rows, table.published)
     )
-    first = max(len(name) for name, _ in [*ours, *published, *([(PUBLISHED, ())] if published else [])])
-    columns = zip(table.heads, *(cells for _, cells in [*ours, *published]), strict=True)
-    widths = [max(map(len, column)) for column in columns]
-    for chosen in _fitting(widths, WIDTH - len(INDENT) - first):
-        for row in (("", table.heads), *ours, *([(PUBLISHED, [])] if published else []), *published):
-            name, cells = row
-            shown = (f"{GAP}{cells[at]:>{widths[at]}}" for at in chosen if cells)
-            yield f"{INDENT}{name:<{first}}{''.join(shown)}".rstrip()
-
-
-def _fitting(widths: Sequence[int], room: int) -> Iterator[list[int]]:
-    """Positions of columns in parts that fit a line, in their order."""
-    part: list[int] = []
-    used = 0
-    for at, width in enumerate(widths):
-        if part and used + len(GAP) + width > room:
-            yield part
-            part, used = [], 0
-        part.append(at)
-        used += len(GAP) + width
-    yield part
-
-
-def table_row(cells: Sequence[object], widths: Sequence[int]) -> str:
-    """A line of cells, each to the right of its width, or, where that is negative, to the left."""
-    pairs = zip(cells, widths[: len(cells)], strict=True)
-    shown = (f"{cell!s:>{width}}" if width >= 0 else f"{cell!s:<{-width}}" for cell, width in pairs)
-    return f"{INDENT}{' '.join(shown)}".rstrip()
+    yield from table_lines(["", *table.heads], [*ours, *([(PUBLISHED,)] if published else []), *published])
 
 
 def shorten(text: str, width: int) -> str:

@@ -18,9 +18,10 @@ from dlio_bench.components import Component
 from dlio_bench.reports.document.typed import to_json
 from dlio_bench.reports.traces.accounting import ITERATION, NEXT_BATCH, Interval, latest
 from dlio_bench.reports.traces.components import is_derived
-from dlio_bench.reports.traces.tables import as_text, shorten, table_row
+from dlio_bench.reports.traces.tables import as_text, shorten
 from dlio_bench.reports.traces.timeline import RuntimeTrace, Timeline
 from dlio_bench.reports.view.formatting import format_share, format_time, plural
+from dlio_bench.reports.view.table import table_lines
 from dlio_bench.tensorflow_operations import REPORT_BYTES
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable, wrapped
@@ -170,12 +171,12 @@ def _lines(shown: InputTable) -> Iterator[str]:
     whole = f"{format_time(shown.stall)} over {plural(shown.ranks, 'rank')}"
     yield from wrapped(f"waiting for input in {of_trial}, by TensorFlow's trace: {whole}", "  ", whole_words=True)
     yield ""
-    widths = (-NAME, -24, 8, 6, 6, 8)
-    yield table_row(("inside", "waiting for", "time", "share", "spans", "bytes "), widths)
+    rows = []
     for row in shown.rows:
         name, time, share = shorten(printable(row.operation), NAME), format_time(row.seconds), format_share(row.share)
         size = ("" if row.bytes is None else format_bytes(row.bytes)) + ("*" if row.derived else " ")
-        yield table_row((name, row.waited_for, time, share, row.spans, size), widths)
+        rows.append((name, row.waited_for, time, share, row.spans, size))
+    yield from table_lines(["inside", "waiting for", "time", "share", "spans", "bytes "], rows, words=["waiting for"])
     yield ""
     for line in _notes(shown):
         yield from wrapped(line, "  ", whole_words=True)

@@ -10,9 +10,10 @@ from msgspec import Struct
 from dlio_bench.reports.document.types import Plan, Result
 from dlio_bench.reports.numbers.meetings import Floats, Steps, phase
 from dlio_bench.reports.numbers.metrics import PHASES
-from dlio_bench.reports.traces.tables import as_text, table_row
+from dlio_bench.reports.traces.tables import as_text
 from dlio_bench.reports.traces.timeline import BEFORE, Span
 from dlio_bench.reports.view.formatting import format_share, format_time, plural
+from dlio_bench.reports.view.table import table_lines
 from dlio_bench.wrapping import printable, wrapped
 
 VALIDATION, OTHER = "validation", "other"
@@ -102,8 +103,8 @@ def _lines(result: Result, steps: Steps, trial: int) -> Iterator[str]:
     number = result.trials[trial].trial
     yield f"  trial {number + 1} of {len(result.trials)}: its loop took {format_time(loop)}, mean of ranks"
     yield ""
-    for name, cells in [("phase", HEADS), *((row.phase, row.cells) for row in breakdown(steps, trial))]:
-        yield table_row((name, *cells[:-1], f"  {cells[-1]}"), (-11, 12, 13, 10, 7, 0))
+    rows = [(row.phase, *row.cells) for row in breakdown(steps, trial)]
+    yield from table_lines(["phase", *HEADS], rows, words=HEADS[-1:])
     yield ""
     yield from wrapped("Mean of ranks. A later epoch: the mean of all after the first.", "  ")
 

@@ -16,6 +16,7 @@ from jinja2.bccache import Bucket
 from markupsafe import Markup
 
 from dlio_bench.reports.view.drawing import Figure
+from dlio_bench.reports.view.sections import Head
 from dlio_bench.wrapping import printable
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
@@ -33,24 +34,24 @@ class Compiled(jinja2.FileSystemBytecodeCache):
             super().dump_bytecode(bucket)
 
 
-def render(name: str, drawn: Mapping[str, Figure], **values: Any) -> str:
-    """The HTML of a template with its figures, which are JSON in a script element; `values` are escaped."""
-    script = (TEMPLATES / "report.js").read_text("utf-8")
-    packed, plotly_hash = _plotly()
+def render(name: str, head: Head, drawn: Mapping[str, Figure], **values: Any) -> str:
+    """The HTML of a template with its figures, which are JSON in a script element; `values` are escaped.
+
+    Without figures the page has no script.
+    """
+    scripts: dict[str, str] = {}
+    if drawn:
+        script = (TEMPLATES / "report.js").read_text("utf-8")
+        packed, plotly_hash = _plotly()
+        allowed = f"'{_script_hash(script)}' '{plotly_hash}'"
+        scripts = {"plotly": packed, "own": script, "allowed": allowed, "drawn": _embedded(drawn)}
     return _template(name).render(
-        plotly=packed,
-        script=script,
-        allowed_scripts=f"'{_script_hash(script)}' '{plotly_hash}'",
-        drawn=_embedded(drawn),
+        head=head,
+        scripts=scripts,
         heights={figure: drawn[figure]["layout"]["height"] for figure in drawn},
         words={figure: drawn[figure].get("words", "") for figure in drawn},
         **values,
     )
-
-
-def without_figures(name: str, **values: Any) -> str:
-    """The HTML of a template that draws what it draws itself, without plotly.js; `values` are escaped."""
-    return _template(name).render(**values)
 
 
 @cache

@@ -18,8 +18,7 @@ from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.commands.coupling.rank import turned
 from dlio_bench.harness.commands.coupling.ways.files import HEAD, FileInlet, FileOutlet, output
 from dlio_bench.reports.coupling import document as couple
-from dlio_bench.reports.coupling import html as couple_html
-from dlio_bench.reports.coupling import text as couple_text
+from dlio_bench.reports.coupling import view as couple_view
 from dlio_bench.reports.coupling.document import BESIDE, SOLVER, TWINS, WORKFLOW, Document
 from dlio_bench.reports.document import result_file
 from dlio_bench.reports.document.typed import convert, to_json
@@ -222,14 +221,14 @@ def test_bandwidth_that_is_asked_for_and_used_follows_from_measured_numbers() ->
     assert couple.filling(told) == pytest.approx(0.5 / 10)
     assert couple.throughput(told, "sst") == pytest.approx(10**9 / 2.52)
     assert couple.busy(replace(told, emulated_pfs=None), "files") is None
-    reason = couple_text.reason(told)
+    reason = couple_view.reason(told)
     assert "833 MB/s" in reason
     assert "less than 2.08 times as long" in reason
-    assert "--emulate-pfs" in couple_text.reason(replace(told, emulated_pfs=None))
+    assert "--emulate-pfs" in couple_view.reason(replace(told, emulated_pfs=None))
 
 
 def test_text_and_page_answer_first_and_obey_nothing_from_the_file() -> None:
-    told = couple_text.render(document(), verbose=True)
+    told = couple_view.view(document()).text(verbose=True)
     first = "grayscott: coupled through SST stream the workflow took 1.05 (1.05-1.05) times as long"
     assert " ".join(told.split()).startswith(first)
     assert "[VIRTUAL NODES]  [NOISY]" in told
@@ -237,8 +236,8 @@ def test_text_and_page_answer_first_and_obey_nothing_from_the_file() -> None:
     assert "5 %; not measured here: 1 consumer was run" in told
     assert max(map(len, told.splitlines())) <= WIDTH
     hostile = document(simulation="<script>alert(1)</script>\x1b[2J")
-    assert "\x1b" not in couple_text.render(hostile)
-    page = couple_html.page(hostile)
+    assert "\x1b" not in couple_view.view(hostile).text()
+    page = couple_view.view(hostile).page()
     assert "<script>alert(1)" not in page
     assert "\x1b" not in page
     assert page.count("1.05 (1.05-1.05)") >= 2
@@ -249,13 +248,13 @@ def test_text_and_page_answer_first_and_obey_nothing_from_the_file() -> None:
 )
 def test_no_ratio_answers_where_the_times_compare_nothing(trials: int, marks: list[str], why: str) -> None:
     made = document(trials, marks=tuple(marks))
-    told = " ".join(couple_text.render(made, verbose=True).split())
+    told = " ".join(couple_view.view(made).text(verbose=True).split())
     assert told.startswith("grayscott: every output came through files and SST stream as the solver computed it; no")
     assert f"no comparison of speed: {why}" in told
     assert f"1.5x; not measured here: {why}" in told
     assert "no interval" in told
     assert "times as long as" not in told
-    assert f"no comparison of speed: {why}" in couple_html.page(made)
+    assert f"no comparison of speed: {why}" in couple_view.view(made).page()
     assert couple.incomparable(document()) is None
 
 
@@ -264,10 +263,10 @@ def test_ours_stands_beside_what_was_published_for_as_many_models_alone() -> Non
     for case in range(len(made.trials)):
         trial = made.trials[case]
         made.trials[case] = replace(trial, sides=[*trial.sides, trial.sides[1]])
-    assert {ours for _, ours, _ in couple_text.published(made)} == {"not measured here: 2 consumers were run"}
-    shared = couple_text.published(document(marks=("SHARED CORES",)))
+    assert {ours for _, ours, _ in couple_view.published(made)} == {"not measured here: 2 consumers were run"}
+    shared = couple_view.published(document(marks=("SHARED CORES",)))
     assert shared[0][1] == "here 1.50 (1.50-1.50) through files, 1 twin; its ranks shared cores"
-    assert couple_text.published(document(ways=("files",)))[1][1] == "not measured here: SST stream was not run"
+    assert couple_view.published(document(ways=("files",)))[1][1] == "not measured here: SST stream was not run"
 
 
 def test_the_answer_fits_a_screen_and_says_where_the_rest_is() -> None:
@@ -276,7 +275,7 @@ def test_the_answer_fits_a_screen_and_says_where_the_rest_is() -> None:
     says = "100 MB/s shared by all nodes, 25 MB/s a node, open 1 ms, no client cache"
     published = [convert(asdict(row) | {"source": DECK}, couple.Published) for row in SLOWDOWNS]
     made = replace(made, published=published, emulated_pfs=replace(made.emulated_pfs, says=says))
-    short = couple_text.render(made)
+    short = couple_view.view(made).text()
     assert len(short.splitlines()) <= 21  # a blank line, the folder of the result and a prompt follow
     told = " ".join(short.split())
     assert "1 model (see the table; here the ranks shared cores); below 1.05 through a stream, 3 models" in told
@@ -290,13 +289,13 @@ def test_a_document_is_shown_again_and_a_damaged_one_is_refused(tmp_path: Path, 
     made = document()
     path = result_file.save(made, tmp_path / "kept")
     assert main(["show", str(path.parent)]) == 0
-    assert capsys.readouterr().out == couple_text.render(made)
+    assert capsys.readouterr().out == couple_view.view(made).text()
     assert main(["show", str(path.parent), "--verbose"]) == 0
-    assert capsys.readouterr().out == couple_text.render(made, verbose=True)
+    assert capsys.readouterr().out == couple_view.view(made).text(verbose=True)
     assert main(["show", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == [to_json(made)]
     assert main(["report", str(path.parent)]) == 0
-    assert (path.parent / "report.html").read_text() == couple_html.page(made)
+    assert (path.parent / "report.html").read_text() == couple_view.view(made).page()
     assert main(["report", str(path), str(path.parent)]) == 2
     assert "Name it alone" in capsys.readouterr().err
     content = json.loads(path.read_text())

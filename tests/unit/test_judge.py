@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from dlio_bench.reports.document.marks import ALTERED, MARKS, SERVED, capping
 from dlio_bench.reports.document.types import Metric, Result
+from dlio_bench.reports.export import junit
 from dlio_bench.reports.judging import judge as judging
-from dlio_bench.reports.judging import junit, limits
+from dlio_bench.reports.judging import limits
 from dlio_bench.reports.judging import text as judgement_text
 from dlio_bench.reports.judging.judge import judge
 from dlio_bench.reports.judging.judgement import Judgement, Unreadable, as_json
@@ -94,7 +95,7 @@ def test_a_limit_that_lies_within_the_interval_is_undecided(make: Make, asked: A
         told = judgement_text.render(judgement)
         assert "EXPLORE, UNDECIDED\n  1 of 1 limit undecided: more trials may decide (--trials)" in told
         assert "undecided  elapsed_seconds" in told
-        [case] = ET.fromstring(junit.render(judgement)).iter("testcase")
+        [case] = ET.fromstring(junit.of_judgement(judgement)).iter("testcase")
         assert [(child.tag, child.get("type")) for child in case] == [("error", "UNDECIDED")]
         median = side.format(', statistic = "median"')
         assert judge([pair], asked(f'[cdb.prefetch."4x1"]\nelapsed_seconds = {median}')).verdict == "pass"
@@ -316,7 +317,7 @@ SUITE = {"name", "package", "id", "tests", "failures", "errors", "skipped", "hos
 
 
 def test_junit_counts_what_its_cases_say(make: Make, asked: Asked) -> None:
-    root = ET.fromstring(junit.render(mixed(make, asked)))
+    root = ET.fromstring(junit.of_judgement(mixed(make, asked)))
     [suite] = root
     assert set(suite.attrib) == SUITE
     assert suite.attrib["timestamp"] == "2026-11-21T01:40:00"

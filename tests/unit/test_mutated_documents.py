@@ -23,7 +23,8 @@ from dlio_bench.harness.commands.acceptance.parts import parts
 from dlio_bench.reports import storage
 from dlio_bench.reports.document import result
 from dlio_bench.reports.document.typed import to_json
-from dlio_bench.reports.judging import judge, junit, limits
+from dlio_bench.reports.export import junit
+from dlio_bench.reports.judging import judge, limits
 from dlio_bench.reports.judging import text as judgement_text
 from dlio_bench.reports.run import html
 from tests.mutations import as_toml, changed, cut, edited, ends_well, mutations
@@ -125,7 +126,7 @@ def test_limits(in_memory: Path, chance: random.Random) -> None:
         asked = limits.load(path, ["cdb"], ["prefetch"] if chance.random() < 0.5 else [])
         judgement = judge.judge([], asked)
         judgement_text.render(judgement)
-        junit.render(judgement)
+        junit.of_judgement(judgement)
 
     ends_well(use)
 

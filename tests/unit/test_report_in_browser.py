@@ -8,7 +8,7 @@ import pytest
 
 from dlio_bench.harness.cli import main
 from dlio_bench.reports.acceptance import Campaign, Place, System
-from dlio_bench.reports.coupling import html as couple_html
+from dlio_bench.reports.coupling import view as couple_view
 from dlio_bench.reports.document.environment import Mount
 from dlio_bench.reports.judging import limits
 from dlio_bench.reports.judging.judge import judge
@@ -190,7 +190,7 @@ def test_a_coupled_workflow_fits_every_width_and_tiny_is_red(browser: Browser, t
     cut = """[...document.querySelectorAll(".wide")].filter((box) => box.scrollWidth > box.clientWidth + 1).length"""
     shared, tiny = (5, ("SHARED CORES",), {"slowdowns", "trials"}), (1, ("TINY",), {"trials"})
     for (trials, marks, drawn), widths in ((shared, (PHONE, 1280)), (tiny, (1280,))):
-        couple_html.write(coupled(trials, ways, marks=marks), path)
+        couple_view.view(coupled(trials, ways, marks=marks)).write(path)
         for width in widths:
             browser.open(path, width=width)
             assert set(browser.run(DRAWN)) == drawn

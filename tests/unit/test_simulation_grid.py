@@ -80,11 +80,11 @@ def test_the_text_has_every_cell(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr()
     lines = said.out.splitlines()
     assert max(map(len, lines)) <= 80
-    shuffled = next(line for line in lines if line.startswith("shuffled"))
+    shuffled = next(line for line in lines if line.startswith("  shuffled"))
     for row in found["rows"]:
         if row["policy"] == "shuffled":
             assert f"{row['seconds']:#.4g} s {row['over_bound'] + 1:.2f}×*" in shuffled
-    dynamic = next(line for line in lines if line.startswith("lbann-dynamic"))
+    dynamic = next(line for line in lines if line.startswith("  lbann-dynamic"))
     assert dynamic.count("n/a") == 2
     assert "lbann-dynamic does not apply in 2 of 3 cells; at ram 0 B: LBANN's data store" in " ".join(said.out.split())
     assert "cell 1 of 3  ram 0 B" in said.err
@@ -100,7 +100,7 @@ def test_wide_tables_are_broken_into_blocks(capsys: pytest.CaptureFixture[str], 
         assert main(["simulate", *words]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert max(map(len, lines)) <= 80
-        assert sum(line.count(" s ") for line in lines if line.startswith(("double-buffer", "1 MB"))) >= count
+        assert sum(line.count(" s ") for line in lines if line.startswith(("  double-buffer", "  1 MB"))) >= count
 
 
 @pytest.mark.parametrize(

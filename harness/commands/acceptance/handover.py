@@ -16,7 +16,7 @@ from dlio_bench.reports.acceptance import CAMPAIGN, Campaign, is_on, mounted
 from dlio_bench.reports.document.collection import load_each
 from dlio_bench.reports.document.environment import Host
 from dlio_bench.reports.document.files import write_whole
-from dlio_bench.reports.judging import junit
+from dlio_bench.reports.export import junit
 from dlio_bench.reports.judging import text as judgement_text
 from dlio_bench.reports.judging.judge import judge
 from dlio_bench.reports.judging.judgement import NAME as JUDGEMENT
@@ -38,7 +38,7 @@ def hand_over(plan: Plan, campaign: Record, folder: Path, limits: Limits) -> Jud
     require_measured_there(plan, hosts)
     judgement = judge(pairs, limits, suspects, checkpoints=documents)
     write_whole(folder / JUDGEMENT, as_json(judgement).encode())
-    write_whole(folder / JUNIT, junit.render(judgement).encode())
+    write_whole(folder / JUNIT, junit.of_judgement(judgement).encode())
     html.write(pairs, folder / PAGE, judgement, campaign)
     write_whole(folder / README, readme(campaign, judgement, _beginnings(folder)).encode())
     write_whole(folder / SUMS, sums(folder).encode())

@@ -30,6 +30,7 @@ from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.readers import web_loader
 from dlio_bench.harness.storage.direct import alignment_of, require_folder
 from dlio_bench.reports.view.formatting import format_share, plural
+from dlio_bench.reports.view.table import table_lines
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import wrapped
 
@@ -198,13 +199,12 @@ def _render(document: dict[str, Any]) -> str:
     lines = [
         f"{kind}, {samples}, {plural(document['ranks'], 'rank')}",
         f"  median of {trials}, interleaved; {where}",
-        f"  {'':<30}{'rate':>12}{'CPU a sample':>16}{'checked':>14}",
     ]
-    lines += [
-        f"  {name:<30}{format_bytes(rate) + '/s':>12}{document['cpu_us_per_sample'][name]:>13.1f} us"
-        f"{document['checked'][name]:>14}"
+    rows = [
+        (name, f"{format_bytes(rate)}/s", f"{document['cpu_us_per_sample'][name]:.1f} us", document["checked"][name])
         for name, rate in document["bytes_per_second"].items()
     ]
+    lines += table_lines(["", "rate", "CPU a sample", "checked"], rows)
     for row in document["ratios"]:
         what = f"{row['ours']} / {row['fastest'] or row['yardstick']}"
         if row["ratio"] is None:

@@ -25,14 +25,14 @@ from dlio_bench.harness.ground.launching import kept, launched, why_ended
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.reports.checkpoint import document as report
-from dlio_bench.reports.checkpoint import html as checkpoint_html
-from dlio_bench.reports.checkpoint import text as checkpoint_text
 from dlio_bench.reports.checkpoint.types import SCHEMA, Document
+from dlio_bench.reports.checkpoint.view import view
 from dlio_bench.reports.document import result_file
 from dlio_bench.reports.document.marks import INTERRUPTED
 from dlio_bench.reports.document.typed import convert, to_json
 from dlio_bench.reports.judging import judge
 from dlio_bench.reports.view.formatting import plural
+from dlio_bench.reports.view.sections import NAME
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import wrapped
 
@@ -68,7 +68,7 @@ def checkpoint(options: Options) -> int:
             raise _stopped(error, f"{done} had ended: their result is kept in {folder}.") from error
         progress.done()
         document = _save(_document(options, model, job, measured), folder)
-    print(json.dumps(to_json(document)) if options.json else f"{checkpoint_text.render(document)}\n  results  {folder}")
+    print(json.dumps(to_json(document)) if options.json else f"{view(document).text()}\n  results  {folder}")
     return judge.INVALID if document.class_ == "INVALID" else judge.PASS
 
 
@@ -76,7 +76,7 @@ def _save(measured: Document, folder: Path) -> Document:
     """The result in the folder, with its page."""
     document = report.complete(measured)
     result_file.save(document, folder)
-    checkpoint_html.write(document, folder / checkpoint_html.NAME)
+    view(document).write(folder / NAME)
     return document
 
 

@@ -31,14 +31,14 @@ from dlio_bench.harness.storage.pfs.spec import describe
 from dlio_bench.harness.streams import adios
 from dlio_bench.harness.training.libraries import require_libraries
 from dlio_bench.reports.coupling import document as report
-from dlio_bench.reports.coupling import html as couple_html
-from dlio_bench.reports.coupling import text as couple_text
+from dlio_bench.reports.coupling.view import view
 from dlio_bench.reports.document import result_file
 from dlio_bench.reports.document.environment import EmulatedPfs
 from dlio_bench.reports.document.marks import EMULATED_PFS, FEW_TRIALS, SHARED_CORES, TINY, VIRTUAL_NODES
 from dlio_bench.reports.document.typed import convert, to_json
 from dlio_bench.reports.judging import judge
 from dlio_bench.reports.view.formatting import plural
+from dlio_bench.reports.view.sections import NAME
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import wrapped
 
@@ -69,8 +69,8 @@ def couple(options: Options) -> int:
         progress.done()
         document = report.complete(_document(options, job, measured))
         result_file.save(document, folder)
-        couple_html.write(document, folder / couple_html.NAME)
-    print(json.dumps(to_json(document)) if options.json else f"{couple_text.render(document)}\n  results  {folder}")
+        view(document).write(folder / NAME)
+    print(json.dumps(to_json(document)) if options.json else f"{view(document).text()}\n  results  {folder}")
     return judge.PASS
 
 

@@ -11,6 +11,7 @@ from dlio_bench.datagen.layout import RANDOM, Layout
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.commands.generation.amount import enough, sizes
 from dlio_bench.harness.commands.generation.options import PlanDataOptions
+from dlio_bench.reports.view.table import table_lines
 from dlio_bench.units import format_bytes, format_seconds
 
 TIMES_MEMORY = 5  # MLPerf Storage benchmark rules: the dataset is at least five times the hosts' memory
@@ -68,16 +69,12 @@ def render(document: dict[str, Any]) -> str:
         memory, needed = format_bytes(document["aggregate_memory_bytes"]), format_bytes(document["needed_bytes"])
         nodes = f"{document['nodes']} node{'s' if document['nodes'] > 1 else ''}"
         lines.append(f"  {nodes} with {memory} of memory: a cold run reads at least {needed} ({TIMES_MEMORY} x)")
-    lines.append(f"  {'':<12}{'files':>9}{'samples':>12}{'stored':>10}{'payload':>10}")
-    lines += [
-        f"  {size['name']:<12}{size['files']:>9}{size['samples']:>12}"
-        f"{format_bytes(size['stored_bytes']):>10}{format_bytes(size['payload_bytes']):>10}"
-        for size in document["splits"]
+    rows = [
+        [size[key] for key in ("name", "files", "samples")]
+        + [format_bytes(size[key]) for key in ("stored_bytes", "payload_bytes")]
+        for size in (*document["splits"], document | {"name": "all"})
     ]
-    lines.append(
-        f"  {'all':<12}{document['files']:>9}{document['samples']:>12}"
-        f"{format_bytes(document['stored_bytes']):>10}{format_bytes(document['payload_bytes']):>10}"
-    )
+    lines += table_lines(["", "files", "samples", "stored", "payload"], rows)
     if document["large_enough"] is False:
         lines.append("  The published training split is smaller than that. Leave --full out.")
     if document["times_published"] > 1:

@@ -88,7 +88,7 @@ def _run(given: opt.Given) -> int:
         "pandas": partial(frames.as_json_table, pairs, table),
         "latex": partial(latex.render, results),
         "pytest-benchmark": partial(pytest_benchmark.render, results),
-        "junit": partial(junit.render, results),
+        "junit": partial(junit.of_results, results),
         "openmetrics": partial(openmetrics.render, results),
         "prometheus": partial(openmetrics.prometheus, results),
     }[options.to]
@@ -97,7 +97,7 @@ def _run(given: opt.Given) -> int:
 
 def _of_checkpoints(written: "Sequence[Document]", to: str, table: str) -> str:
     """Results of checkpoints in a format. UsageError for a table that they do not have."""
-    from dlio_bench.reports.export import checkpoints, frames
+    from dlio_bench.reports.export import checkpoints, frames, junit
 
     tables = {"trials": checkpoints.trials, "metrics": checkpoints.metrics}
     if to in ("csv", "pandas"):
@@ -110,7 +110,7 @@ def _of_checkpoints(written: "Sequence[Document]", to: str, table: str) -> str:
         )
     render = {
         "pytest-benchmark": checkpoints.pytest_benchmark,
-        "junit": checkpoints.junit,
+        "junit": junit.of_checkpoints,
         "openmetrics": checkpoints.openmetrics,
         "prometheus": checkpoints.prometheus,
     }

@@ -63,9 +63,9 @@ class Options(Struct, frozen=True, kw_only=True):
 
 def _run(given: opt.Given) -> int:
     from dlio_bench.reports import acceptance
-    from dlio_bench.reports.checkpoint import html as checkpoint_html
+    from dlio_bench.reports.checkpoint import view as checkpoint_view
     from dlio_bench.reports.coupling import document as couple
-    from dlio_bench.reports.coupling import html as couple_html
+    from dlio_bench.reports.coupling import view as couple_view
     from dlio_bench.reports.document.collection import has_runs, load_all, of_checkpoints
     from dlio_bench.reports.run import html
     from dlio_bench.reports.view.formatting import plural
@@ -82,7 +82,7 @@ def _run(given: opt.Given) -> int:
             raise UsageError(
                 f"'{coupled[0]}' is of a coupled workflow, which has a page of its own and no limits. Name it alone."
             )
-        couple_html.write(couple.load(coupled[0]), path)
+        couple_view.view(couple.load(coupled[0])).write(path)
         count = 1
     elif (checkpoints := [*of_checkpoints(options.results).values()]) and campaign is None:
         if len(checkpoints) > 1 or options.limits is not None or any(map(has_runs, options.results)):
@@ -90,7 +90,7 @@ def _run(given: opt.Given) -> int:
                 f"{plural(len(checkpoints), 'result')} of checkpoints: each has a page of its own, without limits "
                 "(`dlio-bench judge` applies them). Name one alone."
             )
-        checkpoint_html.write(checkpoints[0], path)
+        checkpoint_view.view(checkpoints[0]).write(path)
         count = 1
     else:
         pairs = load_all(options.results)

@@ -31,10 +31,10 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def _run(given: opt.Given) -> int:
-    from dlio_bench.reports.checkpoint import text as checkpoint_text
+    from dlio_bench.reports.checkpoint import view as checkpoint_view
     from dlio_bench.reports.comparing import repetition
     from dlio_bench.reports.coupling import document as couple
-    from dlio_bench.reports.coupling import text as couple_text
+    from dlio_bench.reports.coupling import view as couple_view
     from dlio_bench.reports.document.collection import has_runs, load_all, of_checkpoints
     from dlio_bench.reports.document.typed import to_json
     from dlio_bench.reports.run import text
@@ -48,8 +48,8 @@ def _run(given: opt.Given) -> int:
         if options.json:
             print(json.dumps([to_json(document) for document in (*workflows, *checkpoints, *results)]))
             return 0
-        texts = [couple_text.render(document, verbose=options.verbose) for document in workflows]
-        texts += [checkpoint_text.render(document, verbose=options.verbose) for document in checkpoints]
+        texts = [couple_view.view(document).text(verbose=options.verbose) for document in workflows]
+        texts += [checkpoint_view.view(document).text(verbose=options.verbose) for document in checkpoints]
         print("\n".join(texts), end="\n" if results else "")
         if not results:
             return 0

@@ -25,6 +25,7 @@ from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.training.libraries import require_libraries
+from dlio_bench.reports.view.table import table_lines
 from dlio_bench.units import format_seconds
 
 WORK = "dlio-bench-compute-"
@@ -132,17 +133,16 @@ def render(profile: Profile) -> str:
         f"{profile.workload} {profile.variants[0]}{', tiny' if profile.tiny else ''}: {profile.model} on samples of "
         f"{shape} {profile.dtype}",
         f"{profile.device}, {profile.by['threads']} threads, TensorFlow {profile.by['tensorflow']}",
-        f"{'batch':>8}{'step':>11}{'half of the steps':>23}{'timed':>7}{'forward':>11}{'samples/s':>11}",
     ]
+    rows = []
     for row in profile.rows:
         assert row.spread is not None
         assert row.forward_seconds is not None
         spread = f"{format_seconds(row.spread[0])} - {format_seconds(row.spread[1])}"
-        lines.append(
-            f"{row.batch:>8}{format_seconds(row.seconds):>11}{spread:>23}{row.steps:>7}"
-            f"{format_seconds(row.forward_seconds):>11}{row.batch / row.seconds:>11.3g}"
-        )
-    return "\n".join(lines)
+        times = [format_seconds(row.seconds), spread, row.steps, format_seconds(row.forward_seconds)]
+        rows.append([row.batch, *times, f"{row.batch / row.seconds:.3g}"])
+    heads = ["batch", "step", "half of the steps", "timed", "forward", "samples/s"]
+    return "\n".join([*lines, *table_lines(heads, rows)])
 
 
 def _process(work: Path) -> Launch:
