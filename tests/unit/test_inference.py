@@ -13,11 +13,11 @@ from dlio_bench.benchmarks.model import Part, Sample
 from dlio_bench.benchmarks.tensor_batches import lend
 from dlio_bench.errors import DataError, Diverged, UsageError
 from dlio_bench.harness.cluster.solo import Solo
-from dlio_bench.harness.commands.run.asked.inference import Inference as AskedInference
 from dlio_bench.harness.commands.run.asked.jobs import jobs
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.asked.request import look_up
 from dlio_bench.harness.commands.run.asked.sizing import trial_size
+from dlio_bench.harness.commands.run.asked.training import Inference as AskedInference
 from dlio_bench.harness.commands.run.measured import loop
 from dlio_bench.harness.plan.orders import Shape, find_order, steps_of
 from dlio_bench.harness.timeline import StepLog

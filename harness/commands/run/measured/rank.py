@@ -24,8 +24,7 @@ from dlio_bench.harness.cluster.mpi import mpi_version
 from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.commands.checkpoints.beside import beside
 from dlio_bench.harness.commands.run.asked.choice import executed, validation_order
-from dlio_bench.harness.commands.run.asked.job import Job
-from dlio_bench.harness.commands.run.asked.shapes import shape_of, validation_shape
+from dlio_bench.harness.commands.run.asked.job import Job, shape_of, validation_shape
 from dlio_bench.harness.commands.run.asked.tracing import SPANS
 from dlio_bench.harness.commands.run.measured import (
     documents,
@@ -157,7 +156,7 @@ def _measure(
     spans = recording.Spans(dataset, comm) if SPANS in job.options.trace else None
     finished: dict[str, ReaderMeasured] = {}
     times: dict[str, list[TrialTimes]] = {name: [] for name in job.readers}
-    if job.train is not None or job.infer is not None:
+    if job.has_network:
         tell({"event": "compile"})
     with (
         training.opened(job, comm, peers, site.dataset, device, readers, trials, folder.parent) as (inner, trained),

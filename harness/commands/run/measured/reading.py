@@ -38,7 +38,7 @@ def resources(job: Job, dataset: Dataset, comm: Comm) -> Resources:
     """What a reader may use on this rank. EnvironmentFailure, the same on all, where one cannot read directly."""
     alignments = together(comm, lambda: alignment_of(dataset) if job.options.io == DIRECT else None)
     # the step time of a network is not known before the run
-    computing = job.step_seconds if job.train is None and job.infer is None else math.inf
+    computing = math.inf if job.has_network else job.step_seconds
     return Resources(
         job.threads,
         job.staging_bytes,

@@ -10,9 +10,8 @@ from dlio_bench.datagen import objects
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import VALIDATION
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.commands.run.asked.job import Job
+from dlio_bench.harness.commands.run.asked.job import Job, files_of
 from dlio_bench.harness.commands.run.asked.options import WARM
-from dlio_bench.harness.commands.run.asked.shapes import files_of
 from dlio_bench.harness.ground.options import DIRECT
 from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.machine.mounts import cache_beyond

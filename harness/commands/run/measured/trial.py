@@ -18,8 +18,9 @@ from dlio_bench.counters import EpochCost, PassCost, total
 from dlio_bench.harness.cluster.clocks import drift, wall_ahead
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.commands.checkpoints.beside import Beside
+from dlio_bench.harness.commands.run.asked.choice import uses_tensorflow
 from dlio_bench.harness.commands.run.asked.job import Job
-from dlio_bench.harness.commands.run.asked.tracing import TENSORFLOW, XPLANE, uses_tensorflow
+from dlio_bench.harness.commands.run.asked.tracing import TENSORFLOW, XPLANE
 from dlio_bench.harness.commands.run.measured import loop
 from dlio_bench.harness.commands.run.measured.consumer import require_everything, require_same_set
 from dlio_bench.harness.commands.run.measured.documents import RankTrial

@@ -14,8 +14,7 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import VALIDATION
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.solo import Solo
-from dlio_bench.harness.commands.run.asked.job import Job
-from dlio_bench.harness.commands.run.asked.shapes import samples_of
+from dlio_bench.harness.commands.run.asked.job import Job, samples_of
 from dlio_bench.harness.commands.run.measured.consumer import damaged, marks, require_planned, require_same_set
 from dlio_bench.harness.commands.run.measured.documents import Verified
 from dlio_bench.harness.commands.run.measured.trial import TrialTimes

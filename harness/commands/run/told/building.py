@@ -16,11 +16,11 @@ from dlio_bench.benchmarks.profile import DERIVED, ESTIMATE, GIVEN, MEASURED
 from dlio_bench.counters import EpochCost, total
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster import walltime
-from dlio_bench.harness.commands.run.asked.job import Job
+from dlio_bench.harness.commands.run.asked.choice import uses_tensorflow
+from dlio_bench.harness.commands.run.asked.job import Job, files_of, samples_of
 from dlio_bench.harness.commands.run.asked.repeating import kept
 from dlio_bench.harness.commands.run.asked.request import Request
-from dlio_bench.harness.commands.run.asked.shapes import files_of, samples_of
-from dlio_bench.harness.commands.run.asked.tracing import TENSORFLOW, uses_tensorflow
+from dlio_bench.harness.commands.run.asked.tracing import TENSORFLOW
 from dlio_bench.harness.commands.run.measured.documents import JobMeasured, RankTrial, ReaderMeasured
 from dlio_bench.harness.commands.run.told import nodes, passes, trained
 from dlio_bench.harness.commands.run.told.checks import Count, checks
