@@ -3,13 +3,14 @@
 All readers read files by the same code, so that a gain comes from the policy.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dlio_bench.batches import Ids
+from dlio_bench.batches import Batch, Ids
 from dlio_bench.benchmarks.pipeline import Decode, Pipeline
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
@@ -35,7 +36,7 @@ from dlio_bench.harness.readers.placed.reader import Placed
 from dlio_bench.harness.readers.placed.rules import filling_threads
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import OpenExtents, OpenFetcher, Reader, largest, planned
+from dlio_bench.harness.readers.session import OpenExtents, OpenFetcher, Planned, Reader, Tally, largest, planned
 from dlio_bench.harness.readers.staged import Staged
 from dlio_bench.harness.readers.streamed import Streamed
 from dlio_bench.harness.readers.tfdata import TfData, shuffle_buffer
@@ -94,6 +95,16 @@ class RankContext(Struct, frozen=True):
 
 
 ALONE = RankContext(Solo())
+
+
+def session_of(
+    row: Policy, reader: Reader, plan: Sequence[Planned], tally: Tally
+) -> AbstractContextManager[Iterator[Batch | None]]:
+    """A session of a reader of this row: by its plan, or with batches as the rank asks for them."""
+    if not row.demanded:
+        return reader.session(plan, tally)
+    assert isinstance(reader, Streamed)
+    return reader.demanded(plan, tally)
 
 
 def _deliver(

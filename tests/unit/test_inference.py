@@ -195,8 +195,7 @@ def test_the_loop_takes_batches_that_are_smaller_or_empty() -> None:
     content = [Batch(own, (Block.even(np.ones((len(own), 4), np.uint8)),)) for own in steps]
     content[-1] = Batch(steps[-1], (Block(np.zeros(0, np.uint8), np.zeros(1, np.int64)),))
     loop.run(
-        Solo(), iter(content), steps, [True, False, False], log, trainer=Emulated(), sync="none", ordered=True,
-        at_epoch=lambda: None,
+        Solo(), iter(content), steps, log, trainer=Emulated(), sync="none", ordered=True,
     )  # fmt: skip
     assert [(row >= 0).sum() for row in log.ids] == [3, len(steps[1]), 0]
     assert ((log.samples > 0) == (log.ids >= 0)).all()

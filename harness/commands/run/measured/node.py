@@ -9,6 +9,8 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
+from dlio_bench.datagen import objects
+from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster.comm import Comm, together
@@ -20,6 +22,9 @@ from dlio_bench.harness.machine.mounts import memory_backed, network_filesystem
 from dlio_bench.harness.machine.temp_folders import outlasted_folder
 from dlio_bench.harness.readers.placed.tiers import DISK, RAM
 from dlio_bench.harness.storage.capacity import default_disk, default_ram
+from dlio_bench.harness.storage.pfs import pace
+from dlio_bench.harness.storage.pfs.process import emulation_of
+from dlio_bench.harness.storage.pfs.spec import PfsSpec
 from dlio_bench.harness.storage.tier import NODES, unusable
 from dlio_bench.reports.document.environment import NodeRoom
 from dlio_bench.units import format_bytes
@@ -184,3 +189,42 @@ def _with_least(job: Job, rooms: Sequence[NodeRoom]) -> Job:
         tiers = replace(tiers, disk=min(room.disk_tier_bytes or 0 for room in rooms))
     folders = tuple(room.local_tier for room in rooms if room.local_tier is not None)
     return replace(job, node_memory=memory, tiers=tiers, tier_folders=folders)
+
+
+@contextmanager
+def mounts(job: Job, dataset: Dataset, comm: Comm) -> Iterator[Job]:
+    """The job as this rank has it: with the mounts of all hosts, and the counters of its own.
+
+    Of an object store nothing is mounted: its requests are held up. As given where nothing is emulated, or where the
+    command has made the mounts of nodes that share its machine. All ranks call this together, and leave it together.
+    EnvironmentFailure where nothing can be mounted.
+    """
+    if job.pfs is None or (job.mounts and not job.store):
+        yield job
+        return
+    if job.store:
+        store, node = objects.open_store(job.store), comm.rank // job.ranks_per_node
+        with pace.opened(job.pfs, job.mounts, node, job.board) as slow:
+            store.pace = slow.request
+            yield job
+            store.pace = None
+        return
+    spec, first = share(job.pfs, job.nodes), comm.rank % job.ranks_per_node == 0
+    with ExitStack() as stack:
+
+        def mount() -> tuple[str, str]:
+            if not first:
+                return "", ""
+            emulation = stack.enter_context(emulation_of(spec, dataset, 1))
+            return str(emulation.mounts[0]), str(emulation.board)
+
+        emulations = together(comm, mount)[:: job.ranks_per_node]
+        board = emulations[comm.rank // job.ranks_per_node][1]
+        yield replace(job, mounts=tuple(point for point, _ in emulations), board=board)
+        comm.barrier()  # until all have closed their files
+
+
+def share(spec: PfsSpec, hosts: int) -> PfsSpec:
+    """What one of several hosts gets: an equal part of each shared rate, since no bucket is shared between hosts."""
+    bandwidth, opens = (None if rate is None else rate / hosts for rate in (spec.bandwidth, spec.opens))
+    return replace(spec, bandwidth=bandwidth, opens=opens)

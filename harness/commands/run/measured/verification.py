@@ -17,7 +17,7 @@ from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.commands.run.asked.job import Job, samples_of
 from dlio_bench.harness.commands.run.measured.consumer import damaged, marks, require_planned, require_same_set
 from dlio_bench.harness.commands.run.measured.documents import Verified
-from dlio_bench.harness.commands.run.measured.trial import TrialTimes
+from dlio_bench.harness.commands.run.measured.times import TrialTimes
 from dlio_bench.harness.plan.orders import every_sample_once
 from dlio_bench.harness.plan.shape import PIPELINE
 from dlio_bench.harness.readers.session import Reader, Tally, planned
