@@ -27,9 +27,9 @@ from dlio_bench.harness.library.decoding import Decoder, delivered, sample_name
 from dlio_bench.harness.library.loader import Loader
 from dlio_bench.harness.plan.orders import Shape
 from dlio_bench.harness.plan.policies import ALIASES, LOADERS, OWN, POLICIES, REDRAWN, Policy, find, order_of
-from dlio_bench.harness.readers.registry import RankContext, Resources, opened, view_of
+from dlio_bench.harness.readers.registry import Resources, opened, view_of
 from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import Reader
+from dlio_bench.harness.readers.session import RankContext, Reader
 from dlio_bench.harness.readers.threads import reading_threads
 from dlio_bench.harness.storage.direct import Alignment, alignment_of
 from dlio_bench.refusals import require_at_least, unknown

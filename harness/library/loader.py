@@ -12,7 +12,6 @@ from dlio_bench.harness.cluster.borrowed import Borrowed
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.library.arrays import Arrays, Column, Copies, split, without
-from dlio_bench.harness.library.as_tf import as_tf, is_tensorflows
 from dlio_bench.harness.library.asked import whole
 from dlio_bench.harness.library.course import Course, Session
 from dlio_bench.harness.plan.shape import KEEP
@@ -275,6 +274,8 @@ class Loader:
             self.close()
             return
         self._abandon(error)
+        from dlio_bench.harness.library.as_tf import is_tensorflows
+
         if self._failure is not None and is_tensorflows(error):
             raise self._failure from error
 
@@ -285,6 +286,8 @@ class Loader:
         for Keras' `fit`. Samples of varying length are a tensor of strings. Its cardinality is the batches of an epoch.
         EnvironmentFailure without TensorFlow.
         """
+        from dlio_bench.harness.library.as_tf import as_tf
+
         even = self.last != KEEP and self._skipped is None
         return as_tf(self, Loader._copied, names, even=even)
 

@@ -14,9 +14,6 @@ from dlio_bench.batches import Batch, Ids
 from dlio_bench.benchmarks.pipeline import Decode, Pipeline
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.cluster.interfaces import LOOPBACK
-from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.plan.policies import (
     AHEAD,
     LOADERS,
@@ -36,7 +33,17 @@ from dlio_bench.harness.readers.placed.reader import Placed
 from dlio_bench.harness.readers.placed.rules import filling_threads
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import OpenExtents, OpenFetcher, Planned, Reader, Tally, largest, planned
+from dlio_bench.harness.readers.session import (
+    ALONE,
+    OpenExtents,
+    OpenFetcher,
+    Planned,
+    RankContext,
+    Reader,
+    Tally,
+    largest,
+    planned,
+)
 from dlio_bench.harness.readers.staged import Staged
 from dlio_bench.harness.readers.streamed import Streamed
 from dlio_bench.harness.readers.tfdata import TfData, shuffle_buffer
@@ -46,7 +53,6 @@ from dlio_bench.harness.readers.upstream import Published
 from dlio_bench.harness.readers.web_loader import WebLoader
 from dlio_bench.harness.storage.direct import Alignment
 from dlio_bench.harness.storage.extents import ExtentReader
-from dlio_bench.harness.streams.crew import Crew
 
 NO_TIERS = Tiers()
 READS_AS = "double-buffer"  # the policy by which a producer of streams reads what it publishes
@@ -69,32 +75,6 @@ class Resources(Struct, frozen=True):
     most_threads: int | None = None
     inline_queue: int = 0  # batches that a producer in this process has ready; 0: other ranks publish
     alignment: Alignment | None = None  # of direct reads of the dataset's files; None: reads are buffered
-
-
-class RankContext(Struct, frozen=True):
-    """The place of a rank in the job: ranks fill node after node. `tier`: the node's folder on node-local storage.
-
-    `address`: on which the rank serves samples to others. crew: this rank among those that publish streams.
-    """
-
-    comm: Comm
-    ranks_per_node: int = 1
-    tier: Path | None = None
-    address: str = LOOPBACK
-    crew: Crew | None = None
-
-    @property
-    def nodes(self) -> int:
-        """Nodes of the job."""
-        return self.comm.size // self.ranks_per_node
-
-    @property
-    def node(self) -> int:
-        """This rank's node."""
-        return self.comm.rank // self.ranks_per_node
-
-
-ALONE = RankContext(Solo())
 
 
 def session_of(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from mmap import PAGESIZE
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,8 +12,12 @@ from msgspec import Struct, field
 
 from dlio_bench.batches import Batch, Ids, is_validation, validation_after
 from dlio_bench.counters import Cost
+from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.interfaces import LOOPBACK
+from dlio_bench.harness.cluster.solo import Solo
 from dlio_bench.harness.readers.sample_view import SampleView
 from dlio_bench.harness.storage.extents import ExtentReader
+from dlio_bench.harness.streams.crew import Crew
 
 
 class Fetcher(Protocol):
@@ -173,3 +178,29 @@ def touched(size: int) -> npt.NDArray[np.uint8]:
     buffer = raw[start : start + size]
     buffer[::4096] = 0
     return buffer
+
+
+class RankContext(Struct, frozen=True):
+    """The place of a rank in the job: ranks fill node after node. `tier`: the node's folder on node-local storage.
+
+    `address`: on which the rank serves samples to others. crew: this rank among those that publish streams.
+    """
+
+    comm: Comm
+    ranks_per_node: int = 1
+    tier: Path | None = None
+    address: str = LOOPBACK
+    crew: Crew | None = None
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of the job."""
+        return self.comm.size // self.ranks_per_node
+
+    @property
+    def node(self) -> int:
+        """This rank's node."""
+        return self.comm.rank // self.ranks_per_node
+
+
+ALONE = RankContext(Solo())

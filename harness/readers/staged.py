@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,13 +17,10 @@ from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.comm import Outgoing, together
 from dlio_bench.harness.plan.placement.files import Share
 from dlio_bench.harness.plan.placement.rule import Placement
-from dlio_bench.harness.readers.session import Planned, Reader, Tally, touched
+from dlio_bench.harness.readers.session import Planned, RankContext, Reader, Tally, touched
 from dlio_bench.harness.storage import tier
 from dlio_bench.harness.storage.direct import Alignment
 from dlio_bench.units import format_bytes
-
-if TYPE_CHECKING:
-    from dlio_bench.harness.readers.registry import RankContext  # which imports this file
 
 HAND_OVER = CODE["hand-over"]
 
@@ -42,7 +38,7 @@ class Staged:
         delivery: Reader,
         copies: dict[int, Path],
         placement: Placement,
-        context: "RankContext",
+        context: RankContext,
         *,
         threads: int,
         alignment: Alignment | None = None,

@@ -17,9 +17,8 @@ from dlio_bench.harness.plan.policies import POLICIES, Policy, find, resolve
 from dlio_bench.harness.readers.placed import reader as placed
 from dlio_bench.harness.readers.placed.drawn import drawn
 from dlio_bench.harness.readers.placed.tiers import Tiers
-from dlio_bench.harness.readers.registry import RankContext
 from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import Planned, Tally, planned
+from dlio_bench.harness.readers.session import Planned, RankContext, Tally, planned
 from dlio_bench.harness.storage.tier_files import MEMORY_NAME
 from tests.contract import test_readers
 from tests.contract.test_readers import BATCH, EVERY, WORLD, ReaderContract, harmed

@@ -28,9 +28,9 @@ from dlio_bench.harness.commands.run.measured.consumer import damaged
 from dlio_bench.harness.plan.orders import Shape, every_sample_once, find_order
 from dlio_bench.harness.plan.policies import Policy, find
 from dlio_bench.harness.readers.placed.tiers import Tiers
-from dlio_bench.harness.readers.registry import RankContext, Resources, open_reader
+from dlio_bench.harness.readers.registry import Resources, open_reader
 from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest, planned
+from dlio_bench.harness.readers.session import Planned, RankContext, Reader, Tally, largest, planned
 from dlio_bench.harness.storage.direct import require
 from tests import processes
 from tests.datasets import layout, made_by_first, view_of

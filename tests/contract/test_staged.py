@@ -11,8 +11,8 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.plan.policies import Policy, find
-from dlio_bench.harness.readers.registry import ALONE, RankContext, Resources, open_reader
-from dlio_bench.harness.readers.session import Tally, largest
+from dlio_bench.harness.readers.registry import Resources, open_reader
+from dlio_bench.harness.readers.session import ALONE, RankContext, Tally, largest
 from dlio_bench.harness.storage import tier
 from tests.contract import test_readers
 from tests.contract.test_readers import EVERY, WORLD, ReaderContract, harmed, view

@@ -14,8 +14,8 @@ from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.commands.run.measured.consumer import damaged
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.readers.registry import RankContext, Resources, open_reader
-from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest, planned
+from dlio_bench.harness.readers.registry import Resources, open_reader
+from dlio_bench.harness.readers.session import Planned, RankContext, Reader, Tally, largest, planned
 from dlio_bench.harness.storage import tier
 from tests.datasets import made_by_first, view_of
 from tests.ranks import WORLD

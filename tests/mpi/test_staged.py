@@ -25,7 +25,8 @@ from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.harness.cluster.entry import run_rank
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.registry import Resources, RankContext, open_reader
+from dlio_bench.harness.readers.session import RankContext
+from dlio_bench.harness.readers.registry import Resources, open_reader
 from dlio_bench.harness.readers.session import Tally, largest, planned
 from dlio_bench.harness.storage import tier
 

@@ -30,9 +30,9 @@ from dlio_bench.harness.cluster import mpi
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.ground.defaults import MOST_THREADS, STAGING_BYTES
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.readers.registry import RankContext, Resources, opened
+from dlio_bench.harness.readers.registry import Resources, opened
 from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import Tally, planned
+from dlio_bench.harness.readers.session import RankContext, Tally, planned
 from dlio_bench.harness.storage.pfs.process import EmulatedAccess, emulation_of
 from dlio_bench.harness.storage.pfs.spec import PROCESS, PfsSpec, parse_spec
 from tests.ranks import mpirun

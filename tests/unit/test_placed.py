@@ -29,8 +29,8 @@ from dlio_bench.harness.readers.placed.layout import Layout
 from dlio_bench.harness.readers.placed.speeds import Speeds
 from dlio_bench.harness.readers.placed.tier_server import TierServer
 from dlio_bench.harness.readers.placed.tiers import Tiers
-from dlio_bench.harness.readers.registry import RankContext, Resources, open_reader
-from dlio_bench.harness.readers.session import Planned, Tally, largest, planned
+from dlio_bench.harness.readers.registry import Resources, open_reader
+from dlio_bench.harness.readers.session import Planned, RankContext, Tally, largest, planned
 from dlio_bench.harness.storage import extents
 from dlio_bench.harness.storage.extents import ExtentReader
 from tests.datasets import made, view_of

@@ -45,9 +45,9 @@ from dlio_bench.harness.plan.orders import ORDERS, Shape
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers import torch_loader, web_loader, web_shards
 from dlio_bench.harness.readers.placed.tiers import Tiers
-from dlio_bench.harness.readers.registry import RankContext, Resources, opened
+from dlio_bench.harness.readers.registry import Resources, opened
 from dlio_bench.harness.readers.sample_view import SampleView
-from dlio_bench.harness.readers.session import Planned, Tally, planned
+from dlio_bench.harness.readers.session import Planned, RankContext, Tally, planned
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.storage.direct import alignment_of
 from dlio_bench.harness.timeline import StepLog

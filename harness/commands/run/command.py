@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError
 from dlio_bench.harness.cluster.start import Launch, require_hosts
-from dlio_bench.harness.commands.run import resuming, shards
+from dlio_bench.harness.commands.run import resuming
 from dlio_bench.harness.commands.run.asked import data
 from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.commands.run.asked.jobs import held_bytes, jobs, require_machine
@@ -26,8 +26,7 @@ from dlio_bench.harness.commands.run.asked.training import require_labelled
 from dlio_bench.harness.commands.run.judging import judged, require_covered, with_limits
 from dlio_bench.harness.commands.run.look import first_look, sized
 from dlio_bench.harness.commands.run.measurement import measure, plan_launch
-from dlio_bench.harness.commands.run.node_folders import local_tiers
-from dlio_bench.harness.commands.run.placing import placed
+from dlio_bench.harness.commands.run.placing import local_tiers, placed
 from dlio_bench.harness.commands.run.predicted.forecast import forecast, require_possible
 from dlio_bench.harness.commands.run.resuming import Finished
 from dlio_bench.harness.commands.run.told.building import Setting
@@ -138,7 +137,7 @@ def _measured(work: Work, place: resuming.Folder, tiers: tuple[str, ...]) -> tup
         alignment_of(dataset)
     place.require_dataset(dataset.digest)
     require_labelled(request.options, dataset)
-    sharded = shards.made(work.planned[0], dataset, progress)
+    sharded = data.make_shards(work.planned[0], dataset, progress)
     planned, size = _sized(work, place, dataset, tiers)
     finished = {job.nodes: place.finished(job) for job in planned}
     left = [job for job in planned if not finished[job.nodes]]

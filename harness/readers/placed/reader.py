@@ -3,7 +3,6 @@
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,12 +23,9 @@ from dlio_bench.harness.readers.placed.tier_server import TierServer
 from dlio_bench.harness.readers.placed.tiered_extents import TieredExtents
 from dlio_bench.harness.readers.placed.tiers import RAM, Tiers
 from dlio_bench.harness.readers.sample_view import SampleView, stored_by_epoch
-from dlio_bench.harness.readers.session import Plan, Planned, Reader, Tally, pauses_before
+from dlio_bench.harness.readers.session import Plan, Planned, RankContext, Reader, Tally, pauses_before
 from dlio_bench.harness.storage import cache, tier_files
 from dlio_bench.harness.storage.extents import ExtentReader
-
-if TYPE_CHECKING:
-    from dlio_bench.harness.readers.registry import RankContext  # which imports this file
 
 Delivery = Callable[[Callable[[], TieredExtents]], Reader]
 Open = Callable[[bool], ExtentReader]
@@ -52,7 +48,7 @@ class Placed:
         sample_view: SampleView,
         delivery: Delivery,
         extents: Open,
-        context: "RankContext",
+        context: RankContext,
         tiers: Tiers,
         *,
         threads: int,

@@ -1,12 +1,14 @@
 """The tiers of a node that keep samples: their sizes, and the bytes of a sample in them."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 from msgspec import Struct
 
 from dlio_bench.batches import Ids
 from dlio_bench.harness.readers.sample_view import SampleView
+from dlio_bench.harness.storage.capacity import default_disk, default_ram
 
 RAM, DISK = "ram", "disk"
 
@@ -48,3 +50,16 @@ class Tiers(Struct, frozen=True):
 
 def _ids(sample_view: SampleView, samples: int | None) -> Ids:
     return np.arange(sample_view.dataset.training_samples if samples is None else samples, dtype=np.int64)
+
+
+def default_sizes(memory: int, staging: int, local: Path | None, nodes: int) -> dict[str, int]:
+    """Bytes of each tier of a node, one of `nodes` on this machine, where nobody gives a size.
+
+    memory: that the node may use, of which `staging` is for staging buffers. local: the folder on its own storage; no
+    default for the temporary folder: it may lie in memory, or be small.
+    """
+    spare = max(0, memory - staging)
+    return {
+        RAM: min(spare, default_ram(memory, nodes)),
+        DISK: 0 if local is None else default_disk(local, nodes),
+    }

@@ -1,4 +1,4 @@
-"""What a real node brings to a job: a folder on its own storage, and the sizes that its first rank finds there."""
+"""What a real node brings to a job: its folder, its sizes, and the mount of an emulated file system."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,8 +20,7 @@ from dlio_bench.harness.commands.run.asked.tiers import no_tier
 from dlio_bench.harness.machine.memory import available_bytes, memory_bytes
 from dlio_bench.harness.machine.mounts import memory_backed, network_filesystem
 from dlio_bench.harness.machine.temp_folders import outlasted_folder
-from dlio_bench.harness.readers.placed.tiers import DISK, RAM
-from dlio_bench.harness.storage.capacity import default_disk, default_ram
+from dlio_bench.harness.readers.placed.tiers import DISK, RAM, default_sizes
 from dlio_bench.harness.storage.pfs import pace
 from dlio_bench.harness.storage.pfs.process import emulation_of
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
@@ -116,12 +115,12 @@ def _folder(job: Job, stack: ExitStack, shared: Mapping[str, str]) -> Path:
 def _room(job: Job, folder: Path | None) -> NodeRoom:
     """What this node offers; a tier whose size was given has what is free."""
     memory = memory_bytes() if MEMORY in job.left_open else job.node_memory
-    ram = disk = None
+    staging, ram, disk = job.staging_bytes * job.ranks_per_node, None, None
+    default = default_sizes(memory, staging, folder, 1)
     if job.tiers.names or RAM in job.left_open:
-        spare = max(0, memory - job.staging_bytes * job.ranks_per_node)
-        ram = min(spare, default_ram(memory, 1) if RAM in job.left_open else available_bytes())
+        ram = default[RAM] if RAM in job.left_open else max(0, min(memory - staging, available_bytes()))
     if folder is not None:
-        disk = default_disk(folder, 1) if DISK in job.left_open else free_bytes(folder) or 0
+        disk = default[DISK] if DISK in job.left_open else free_bytes(folder) or 0
     return NodeRoom(
         memory_bytes=memory,
         ram_tier_bytes=ram,

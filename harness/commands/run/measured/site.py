@@ -20,8 +20,9 @@ from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.machine.mounts import cache_beyond
 from dlio_bench.harness.plan.policies import WEBDATASET
 from dlio_bench.harness.readers import web_shards
-from dlio_bench.harness.readers.registry import RankContext, Resources
+from dlio_bench.harness.readers.registry import Resources
 from dlio_bench.harness.readers.sample_view import SampleView
+from dlio_bench.harness.readers.session import RankContext
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.storage.counters import device_bytes
 from dlio_bench.harness.storage.direct import alignment_of
