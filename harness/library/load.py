@@ -28,13 +28,12 @@ from dlio_bench.harness.library.loader import Loader
 from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.plan.orders import Shape
 from dlio_bench.harness.plan.policies import ALIASES, LOADERS, OWN, POLICIES, REDRAWN, Policy, find, order_of
-from dlio_bench.harness.readers.placed.tiers import DISK, RAM, Tiers
+from dlio_bench.harness.readers.placed.tiers import DISK, RAM, Tiers, default_sizes
 from dlio_bench.harness.readers.registry import opened, view_of
 from dlio_bench.harness.readers.resources import RankContext, Resources
 from dlio_bench.harness.readers.session import Reader, SampleView
 from dlio_bench.harness.readers.threads import reading_threads
 from dlio_bench.harness.storage.direct import Alignment, alignment_of
-from dlio_bench.harness.storage.tier import default_disk, default_ram
 from dlio_bench.units import parse_bytes
 
 Size = int | str  # bytes, or with a unit: "2GB"
@@ -71,10 +70,8 @@ def node_tiers(
         return Tiers()
     here = comm.host_size // per_node if comm.host_size % per_node == 0 else comm.host_size  # nodes on this machine
     memory = memory_bytes() // here
-    spare = max(0, memory - staging_bytes * per_node)
-    ram = sizes.get(RAM, min(spare, default_ram(memory, here)))
-    disk = sizes.get(DISK, 0 if local is None else default_disk(local, here))
-    everywhere = comm.allgather((ram, disk))
+    sizes = default_sizes(memory, staging_bytes * per_node, local, here) | sizes
+    everywhere = comm.allgather((sizes[RAM], sizes[DISK]))
     return Tiers(min(ram for ram, _ in everywhere), min(disk for _, disk in everywhere))
 
 

@@ -275,6 +275,7 @@ class Loader:
             self.close()
             return
         self._abandon(error)
+
         if self._failure is not None and is_tensorflows(error):
             raise self._failure from error
 
@@ -285,6 +286,7 @@ class Loader:
         for Keras' `fit`. Samples of varying length are a tensor of strings. Its cardinality is the batches of an epoch.
         EnvironmentFailure without TensorFlow.
         """
+
         even = self.last != KEEP and self._skipped is None
         return as_tf(self, Loader._copied, names, even=even)
 

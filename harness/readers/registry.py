@@ -3,12 +3,13 @@
 All readers read files by the same code, so that a gain comes from the policy.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from dlio_bench.batches import Ids
+from dlio_bench.batches import Batch, Ids
 from dlio_bench.benchmarks.pipeline import Decode, Pipeline
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
@@ -29,7 +30,15 @@ from dlio_bench.harness.readers.inline import Inline
 from dlio_bench.harness.readers.on_demand import OnDemand
 from dlio_bench.harness.readers.placed.reader import Placed
 from dlio_bench.harness.readers.resources import ALONE, RankContext, Resources
-from dlio_bench.harness.readers.session import OpenExtents, Reader, SampleView, largest, planned
+from dlio_bench.harness.readers.session import (
+    OpenExtents,
+    Planned,
+    Reader,
+    SampleView,
+    Tally,
+    largest,
+    planned,
+)
 from dlio_bench.harness.readers.staged import Staged
 from dlio_bench.harness.readers.streamed import Streamed
 from dlio_bench.harness.readers.tfdata import TfData, shuffle_buffer
@@ -40,6 +49,16 @@ from dlio_bench.harness.readers.web_loader import WebLoader
 from dlio_bench.harness.storage.extents import ExtentReader
 
 READS_AS = "double-buffer"  # the policy by which a producer of streams reads what it publishes
+
+
+def session_of(
+    row: Policy, reader: Reader, plan: Sequence[Planned], tally: Tally
+) -> AbstractContextManager[Iterator[Batch | None]]:
+    """A session of a reader of this row: by its plan, or with batches as the rank asks for them."""
+    if not row.demanded:
+        return reader.session(plan, tally)
+    assert isinstance(reader, Streamed)
+    return reader.demanded(plan, tally)
 
 
 def _deliver(

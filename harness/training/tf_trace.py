@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -293,10 +293,10 @@ class Recording:
         self._markers.append(self._marked())
         self._began = time.perf_counter()
 
-    def behind(self, steps: int) -> Mapping[int, Callable[[], None]]:
-        """What a loop of so many steps is to do behind which of them. It ends the trace itself behind the last."""
+    def ends(self, steps: int) -> list[int]:
+        """The step of a loop of so many after which to end the trace; none where its end is that of the loop."""
         self.steps = min(self.steps, steps)
-        return {self.steps - 1: self.end} if self.steps < steps else {}
+        return [self.steps - 1] if self.steps < steps else []
 
     def end(self) -> None:
         """End the trace, once, and write its file, which takes some 2 us an event."""

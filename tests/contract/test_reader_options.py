@@ -17,7 +17,7 @@ from dlio_bench.datagen.manifest import NAME
 from dlio_bench.errors import DataError
 from dlio_bench.harness.cluster.comm import Comm, Solo
 from dlio_bench.harness.commands.run.asked.options import Options
-from dlio_bench.harness.commands.run.measured.reading import resources
+from dlio_bench.harness.commands.run.measured.site import resources
 from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, OWN, POLICIES, STREAM, TF_DATA, TORCH, WEBDATASET, Policy
 from dlio_bench.harness.readers import ahead
 from dlio_bench.harness.readers.placed.tiers import Tiers

@@ -28,6 +28,8 @@ from dlio_bench.harness.readers.session import SampleView
 from dlio_bench.harness.readers.registry import open_reader
 from dlio_bench.harness.readers.resources import Resources
 from dlio_bench.harness.readers.resources import RankContext
+from dlio_bench.harness.readers.resources import RankContext
+from dlio_bench.harness.readers.resources import Resources
 from dlio_bench.harness.readers.session import Tally, largest, planned
 from dlio_bench.harness.storage import tier
 

@@ -88,8 +88,8 @@ def trained(
     with session() as batches:
         cpu = time.process_time()
         elapsed = loop.run(
-            comm, batches, ids, [False] * len(ids), log, trainer=Emulated(), sync="none", ordered=True,
-            at_epoch=lambda: None, starts=[batch.starts for batch in plan],
+            comm, batches, ids, log, trainer=Emulated(), sync="none", ordered=True,
+            starts=[batch.starts for batch in plan],
         )  # fmt: skip
         return elapsed.enclosing, time.process_time() - cpu
 

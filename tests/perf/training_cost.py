@@ -121,8 +121,7 @@ def pairs(side: int, batch: int, steps: int, count: int, folder: Path, device: s
     def harnessed() -> float:
         with reader.session(planned(form, [(0, ids)]), Tally()) as batches:
             elapsed = loop.run(
-                comm, batches, ids, [n == 0 for n in range(steps)], log, trainer=trainer, sync="step", ordered=True,
-                at_epoch=lambda: None,
+                comm, batches, ids, log, trainer=trainer, sync="step", ordered=True,
             )  # fmt: skip
         for name, seconds in log.phases().items():
             phases[name].append(float(seconds.mean()))

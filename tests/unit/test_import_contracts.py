@@ -41,6 +41,8 @@ SLOW = {
     "numpy", "h5py", "pandas", "jinja2", "plotly", "mpi4py", "tensorflow", "horovod", "scipy", "ruptures",
 }  # fmt: skip
 FILES = sorted(path for room in MAY_IMPORT for path in (ROOT / room).rglob("*.py"))
+BASE = ROOT / "harness/root/__init__.py"  # which offers the library, and loads it when it is asked for
+OURS = [path for path in FILES if path != BASE]
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 
@@ -58,7 +60,8 @@ def _names(node: ast.AST, *, early: bool) -> Iterator[tuple[str, bool]]:
             # `from dlio_bench import harness` imports dlio_bench.harness
             yield from ((f"{'.' * child.level}{child.module or ''}.{alias.name}", early) for alias in child.names)
         elif isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING":
-            continue  # only type checkers see these
+            # only type checkers see these: slow libraries may stand there, files of ours count as anywhere
+            yield from ((name, early) for name, _ in _names(child, early=early) if library(name) == "dlio_bench")
         elif isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):  # no expression imports
             is_late = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
             yield from _names(child, early=early and not is_late)
@@ -127,10 +130,24 @@ def test_the_rooms_of_the_harness_import_only_those_above_them() -> None:
 
 def test_the_root_package_imports_no_room() -> None:
     # __main__ alone starts the command line
-    bases = [path for path in FILES if not room_of(path) and path.name != "__main__.py"]
+    bases = [path for path in OURS if not room_of(path) and path.name != "__main__.py"]
     assert bases
     rooms = {f"dlio_bench.{room}" for room in MAY_IMPORT}
     assert not [name for path in bases for name, _ in names(path) if ".".join(name.split(".")[:2]) in rooms]
+
+
+def test_no_files_import_each_other() -> None:
+    graph = {path: {file for name, early in names(path) if early and (file := file_of(name))} for path in OURS}
+    while done := {path for path, imported in graph.items() if not imported & graph.keys()}:
+        graph = {path: imported for path, imported in graph.items() if path not in done}
+    assert not graph  # what is left imports, or is in, a circle
+
+
+def file_of(name: str) -> Path | None:
+    """The file that an import of this name loads, if it is one of ours."""
+    parts = name.split(".")[1:] if library(name) == "dlio_bench" else []
+    places = [base.joinpath(*parts[:end]) for end in (len(parts), len(parts) - 1) for base in (ROOT, BASE.parent)]
+    return next((file for place in places if (file := place.with_suffix(".py")).is_file()), None)
 
 
 def test_tests_import_the_installed_names() -> None:
@@ -208,6 +225,7 @@ import a.b
 from dlio_bench import harness
 if TYPE_CHECKING:
     import never
+    from dlio_bench.plan import shown
 try:
     import c
 except ImportError:
@@ -222,4 +240,11 @@ def f():
     path = tmp_path / "sample.py"
     path.write_text(source)
     late = [("e", False), (".g.h", False)]
-    assert names(path) == (("a.b", True), ("dlio_bench.harness", True), ("c", True), ("d", True), *late)
+    assert names(path) == (
+        ("a.b", True),
+        ("dlio_bench.harness", True),
+        ("dlio_bench.plan.shown", True),
+        ("c", True),
+        ("d", True),
+        *late,
+    )

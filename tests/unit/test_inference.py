@@ -13,11 +13,11 @@ from dlio_bench.benchmarks.model import Part, Sample
 from dlio_bench.benchmarks.tensors import lend
 from dlio_bench.errors import DataError, Diverged, UsageError
 from dlio_bench.harness.cluster.comm import Solo
-from dlio_bench.harness.commands.run.asked.inference import Inference as AskedInference
 from dlio_bench.harness.commands.run.asked.jobs import jobs
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.asked.request import look_up
 from dlio_bench.harness.commands.run.asked.sizing import trial_size
+from dlio_bench.harness.commands.run.asked.training import Inference as AskedInference
 from dlio_bench.harness.commands.run.measured import loop
 from dlio_bench.harness.plan.orders import Shape, find_order, steps_of
 from dlio_bench.harness.timeline import StepLog
@@ -195,8 +195,7 @@ def test_the_loop_takes_batches_that_are_smaller_or_empty() -> None:
     content = [Batch(own, (Block.even(np.ones((len(own), 4), np.uint8)),)) for own in steps]
     content[-1] = Batch(steps[-1], (Block(np.zeros(0, np.uint8), np.zeros(1, np.int64)),))
     loop.run(
-        Solo(), iter(content), steps, [True, False, False], log, trainer=Emulated(), sync="none", ordered=True,
-        at_epoch=lambda: None,
+        Solo(), iter(content), steps, log, trainer=Emulated(), sync="none", ordered=True,
     )  # fmt: skip
     assert [(row >= 0).sum() for row in log.ids] == [3, len(steps[1]), 0]
     assert ((log.samples > 0) == (log.ids >= 0)).all()

@@ -13,8 +13,7 @@ from dlio_bench.benchmarks.registry import find
 from dlio_bench.harness.cluster.environment import code_digest, host_name
 from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.commands.run.asked.options import Options
-from dlio_bench.harness.commands.run.asked.training import Training
-from dlio_bench.harness.commands.run.asked.validation import Validation
+from dlio_bench.harness.commands.run.asked.training import Training, Validation
 from dlio_bench.harness.plan.policies import POLICIES
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.storage.pfs.spec import PfsSpec

@@ -17,7 +17,7 @@ from dlio_bench.components import CODE
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.commands.run.measured import recording
-from dlio_bench.harness.commands.run.measured.trial import TrialTimes
+from dlio_bench.harness.commands.run.measured.times import TrialTimes
 from dlio_bench.harness.readers.session import Reader
 from dlio_bench.harness.timeline import StepLog
 from dlio_bench.reports.traces import timeline
@@ -43,7 +43,7 @@ class First(Solo):
 @pytest.fixture
 def spans(tmp_path: Path) -> Iterator[recording.Spans]:
     recorder.begin(tmp_path / "spans", most_rows=100_000)
-    yield recording.Spans(DATASET, First())
+    yield recording.Spans(DATASET, First(), tmp_path, TRIALS)
     recorder.end()
 
 

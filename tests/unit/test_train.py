@@ -22,7 +22,8 @@ from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.asked.request import look_up
 from dlio_bench.harness.commands.run.asked.sizing import TrialSize, shortened
 from dlio_bench.harness.commands.run.measured import loop, training
-from dlio_bench.harness.commands.run.measured.validation import Pass
+from dlio_bench.harness.commands.run.measured.times import Pass
+from dlio_bench.harness.commands.run.measured.validation import run_pass
 from dlio_bench.harness.timeline import StepLog
 from dlio_bench.harness.training import libraries
 from dlio_bench.harness.training.checkpoint import Found, State, newest, save
@@ -77,8 +78,9 @@ def test_the_loop_books_what_the_trainer_spent(meets: bool) -> None:
     held_out = Pass(0, [np.arange(2), np.arange(1)], StepLog.empty(2, 2))
     log, comm, trainer = StepLog.empty(3, 2), Counting(), Fake(meets=meets)
     elapsed = loop.run(
-        comm, batches(np.random.Generator(np.random.Philox(1)), [*ids, *held_out.batches]), ids, [True, False, False],
-        log, trainer=trainer, sync="step", ordered=True, at_epoch=lambda: None, passes={2: held_out},
+        comm, batches(np.random.Generator(np.random.Philox(1)), [*ids, *held_out.batches]), ids, log,
+        trainer=trainer, sync="step", ordered=True,
+        after_step={2: [lambda _, rest: run_pass(comm, rest, held_out, trainer, ordered=True)]},
     )  # fmt: skip
     assert trainer.called == [*["step", "save"] * 3, "forward 2", "forward 1"]
     assert held_out.scores == {"auc": 0.75}

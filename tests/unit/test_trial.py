@@ -13,8 +13,7 @@ from dlio_bench.harness.readers.placed.tiers import Tiers
 
 def test_every_trial_and_epoch_has_an_order_of_its_own_and_no_sample_twice() -> None:
     job: Any = SimpleNamespace(model_of=lambda rank: (0, rank), seed=5, epochs=2, tiers=Tiers())
-    site: Any = None  # asked nothing before the trial runs
-    trials = [Trial(job, site, Shape(40, 2, 4), find("shuffled"), number) for number in (0, 1)]
+    trials = [Trial(job, Shape(40, 2, 4), find("shuffled"), number) for number in (0, 1)]
     orders = [
         np.concatenate([ids.ravel() for ids in (trial.ids(0)[epoch], trial.ids(1)[epoch])])
         for trial in trials

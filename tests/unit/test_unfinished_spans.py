@@ -17,7 +17,7 @@ from dlio_bench.harness.cluster import clocks
 from dlio_bench.harness.cluster.clocks import Ahead
 from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.commands.run.measured import recording, unfinished_spans
-from dlio_bench.harness.commands.run.measured.trial import TrialTimes
+from dlio_bench.harness.commands.run.measured.times import TrialTimes
 from dlio_bench.harness.machine import rescue
 from dlio_bench.harness.readers.session import Reader
 from dlio_bench.harness.timeline import StepLog
@@ -37,7 +37,7 @@ def leave(work: Path, rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "host_name", lambda: f"node{rank}")
     recorder.begin(work / f"folder-{rank}")
     try:
-        spans = recording.Spans(DATASET, type("Rank", (Solo,), {"rank": rank, "size": 2})())
+        spans = recording.Spans(DATASET, type("Rank", (Solo,), {"rank": rank, "size": 2})(), work, 3)
         track = recorder.here()
         assert track is not None
         for number, ahead in enumerate(((aheads[0] + aheads[2]) / 2, aheads[2])):

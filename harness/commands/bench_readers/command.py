@@ -18,8 +18,7 @@ from dlio_bench.harness.cluster.start import Ranks
 from dlio_bench.harness.commands.bench_readers import job as names
 from dlio_bench.harness.commands.bench_readers.job import Job
 from dlio_bench.harness.commands.bench_readers.options import Options
-from dlio_bench.harness.commands.run import shards
-from dlio_bench.harness.commands.run.asked.data import SEED
+from dlio_bench.harness.commands.run.asked.data import SEED, shards_of
 from dlio_bench.harness.commands.run.asked.sizing import trial_size
 from dlio_bench.harness.ground.defaults import MOST_THREADS, STAGING_BYTES
 from dlio_bench.harness.ground.folders import cache_folder
@@ -116,7 +115,7 @@ def _compare(name: str, options: Options, progress: Progress) -> dict[str, Any]:
         alignment_of(dataset)
         expected = direct_ratios(options.ranks)
     if web_loader.installed() and any(ratio.label == "webdataset" for ratio in expected):
-        shards.ready(dataset, workload.view, progress)
+        shards_of(dataset, workload.view, progress)
     chosen = trial_size(dataset.training_samples, ranks=options.ranks, published_batch=workload.batch)
     largest = int(layout.sample_bytes * chosen.batch)
     job = Job(

@@ -210,12 +210,10 @@ def _trained(
                 comm,
                 batches,
                 steps,
-                [False] * len(steps),
                 log,
                 trainer=Emulated(),
                 sync="none",
                 ordered=ordered,
-                at_epoch=lambda: None,
                 starts=[batch.starts for batch in plan],
             )
             cpu = _cpu_seconds(processes()) - cpu

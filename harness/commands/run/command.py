@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError
 from dlio_bench.harness.cluster.start import Launch, require_reachable
-from dlio_bench.harness.commands.run import resuming, shards
+from dlio_bench.harness.commands.run import resuming
 from dlio_bench.harness.commands.run.asked import data
 from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.commands.run.asked.jobs import held_bytes, jobs, require_machine
@@ -136,7 +136,7 @@ def _measured(work: Work, place: resuming.Folder, tiers: tuple[str, ...]) -> tup
         alignment_of(dataset)
     place.require_dataset(dataset.digest)
     require_labelled(request.options, dataset)
-    sharded = shards.made(work.planned[0], dataset, progress)
+    sharded = data.make_shards(work.planned[0], dataset, progress)
     planned, size = _sized(work, place, dataset, tiers)
     finished = {job.nodes: place.finished(job) for job in planned}
     left = [job for job in planned if not finished[job.nodes]]

@@ -2,10 +2,12 @@
 
 from msgspec.structs import replace
 
+from dlio_bench.benchmarks.registry import find
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.errors import UsageError
+from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.plan import policies
-from dlio_bench.harness.plan.policies import OWN, Policy
+from dlio_bench.harness.plan.policies import OWN, TF_DATA, Policy
 from dlio_bench.harness.plan.shape import Shape
 
 AXES = ("order", "placement", "delivery")
@@ -49,3 +51,14 @@ def policy(name: str, workload: Workload) -> Policy:
             f"Its orders: {', '.join(pipeline.orders)}."
         )
     return replace(policies.resolve(reader, **axes, own_order=pipeline.order), order_known=pipeline.order_known)
+
+
+def uses_tensorflow(job: Job, row: Policy) -> bool:
+    """Whether TensorFlow is at work in a run of a reader: in its network, or in the reader's pipeline."""
+    return job.has_network or reads_by_tensorflow(find(job.workload), row)
+
+
+def reads_by_tensorflow(workload: Workload, row: Policy) -> bool:
+    """Whether a reader is a pipeline of tf.data."""
+    pipeline = workload.upstream
+    return row.delivery == TF_DATA or (row.delivery == OWN and pipeline is not None and pipeline.tensorflow)

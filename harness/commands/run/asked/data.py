@@ -1,6 +1,7 @@
-"""The dataset of a run: the user's own, or a small one with the true layout, generated once and kept."""
+"""The dataset of a run: the user's own, or a small one with the true layout, made once and kept; its tar shards."""
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dlio_bench.benchmarks.layouts import require_layout
+from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen import objects
 from dlio_bench.datagen.claim import await_maker
 from dlio_bench.datagen.dataset import Dataset, missing_or_resized, open_dataset
@@ -15,10 +17,14 @@ from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import TRAIN, VALIDATION, Layout
 from dlio_bench.datagen.manifest import spec_digest
 from dlio_bench.errors import DataError, UsageError
+from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.asked.request import Request
 from dlio_bench.harness.ground.folders import cache_folder
 from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.harness.plan.policies import WEBDATASET
+from dlio_bench.harness.readers import web_shards
+from dlio_bench.harness.readers.registry import view_of
 from dlio_bench.harness.storage.direct import alignment_of, require_folder
 from dlio_bench.harness.storage.object_store import mirrored, require_ranges
 from dlio_bench.harness.storage.pfs.cache import PAGE
@@ -146,3 +152,33 @@ def _given(folder: Path, layout: Layout) -> Dataset:
             "generate the dataset again."
         )
     return dataset
+
+
+def make_shards(job: Job, dataset: Dataset, progress: Progress) -> list[str]:
+    """The shards of the job's reader of WebDataset, if it has one, and the notes that results get of them.
+
+    DataError, EnvironmentFailure.
+    """
+    rows = [row for row in job.readers.values() if row.delivery == WEBDATASET]
+    if not rows:
+        return []
+    decode = find(job.workload).decode if job.decode else None
+    view = view_of(rows[0], dataset, job.view, None if decode is None else decode(dataset))
+    return [shards_of(dataset, view.fields, progress)]
+
+
+def shards_of(dataset: Dataset, fields: tuple[str, ...], progress: Progress) -> str:
+    """Make the shards that are missing, and say on stderr what they take; a note on them."""
+    wrote = False
+
+    def show(done: int, total: int) -> None:
+        nonlocal wrote
+        wrote = True
+        progress.amount("making tar shards for webdataset", done, total)
+
+    total = web_shards.make(dataset, fields, show)
+    folder = web_shards.folder_of(dataset, fields)
+    if wrote:
+        progress.done()
+        print(f"Made {format_bytes(total)} of tar shards for webdataset in {folder}. They stay there.", file=sys.stderr)
+    return f"webdataset reads tar shards of {', '.join(fields)}: {format_bytes(total)} in {folder}"

@@ -19,7 +19,7 @@ from dlio_bench.harness.commands.run.asked.repeating import decided
 from dlio_bench.harness.commands.run.asked.request import Request
 from dlio_bench.harness.commands.run.asked.sizing import TrialSize
 from dlio_bench.harness.commands.run.asked.tiers import left_open, tiers_of
-from dlio_bench.harness.commands.run.asked.validation import Validation
+from dlio_bench.harness.commands.run.asked.training import Validation
 from dlio_bench.harness.ground import defaults
 from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.readers.threads import POOL_THREADS, reading_threads

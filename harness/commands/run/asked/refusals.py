@@ -15,8 +15,9 @@ from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.commands.checkpoints.options import SHARDED
 from dlio_bench.harness.commands.checkpoints.parts import default_shards, parts
 from dlio_bench.harness.commands.run.asked import models
+from dlio_bench.harness.commands.run.asked.choice import reads_by_tensorflow
 from dlio_bench.harness.commands.run.asked.options import COLD, Options
-from dlio_bench.harness.commands.run.asked.tracing import TENSORFLOW, reads_by_tensorflow
+from dlio_bench.harness.commands.run.asked.tracing import TENSORFLOW
 from dlio_bench.harness.commands.run.asked.training import INFER, TRAIN
 from dlio_bench.harness.ground.options import DIRECT
 from dlio_bench.harness.plan.model_parallel import require_pipelined, require_readable
@@ -53,7 +54,7 @@ def require_readers(options: Options, workload: Workload, rows: Sequence[Policy]
             "than the dataset, or use --cache cold."
         )
     upstream = workload.upstream is not None and workload.upstream.tensorflow
-    if needing := [row.name for row in rows if reads_by_tensorflow(workload.name, row)]:
+    if needing := [row.name for row in rows if reads_by_tensorflow(workload, row)]:
         require_tensorflow(needing[0])
     if TENSORFLOW in options.trace and not needing and options.mode not in (TRAIN, INFER):
         reader = "upstream or tfdata" if upstream else "tfdata"

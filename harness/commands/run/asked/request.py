@@ -14,9 +14,8 @@ from dlio_bench.benchmarks.profile import GIVEN, Profile
 from dlio_bench.benchmarks.workload import Workload, validation_share
 from dlio_bench.datagen.layout import PHYSICAL, TRAIN, VALIDATION, Layout
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.commands.run.asked import inference, models, refusals, streaming, training, validation
+from dlio_bench.harness.commands.run.asked import models, refusals, streaming, training
 from dlio_bench.harness.commands.run.asked.choice import policy, spelled, validation_order
-from dlio_bench.harness.commands.run.asked.inference import Inference
 from dlio_bench.harness.commands.run.asked.models import TrainedModel
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.asked.sizing import (
@@ -29,8 +28,7 @@ from dlio_bench.harness.commands.run.asked.sizing import (
     trial_size,
     validation_files_needed,
 )
-from dlio_bench.harness.commands.run.asked.training import Training
-from dlio_bench.harness.commands.run.asked.validation import Validation
+from dlio_bench.harness.commands.run.asked.training import Inference, Training, Validation
 from dlio_bench.harness.ground.defaults import MOST_BYTES, STEPS, TIMED_SECONDS
 from dlio_bench.harness.plan.orders import find_order
 from dlio_bench.harness.plan.policies import Policy, order_of
@@ -244,12 +242,12 @@ def look_up(options: Options) -> Request:
     refusals.require_plans(options, rows)
     several = models.resolve(options, rows)
     trained = training.resolve(options, workload, layout, rows, [each.network for each in several if each.network])
-    inferred = inference.resolve(options, workload, layout, rows)
+    inferred = training.inference_of(options, workload, layout, rows)
     step = None if trained or inferred else step_time(workload, options.compute, layout.variant, tiny=options.tiny)
     scale = 1.0
     if options.tiny and step is not None and step.kind != GIVEN and not step.tiny:
         scale = layout.sample_bytes / workload.variants[layout.variant](False, PHYSICAL).sample_bytes
-    every = validation.resolve(options, workload, layout, rows)
+    every = training.validation_every(options, workload, layout, rows)
     streams = streaming.resolve(options, rows)
     notes: tuple[str, ...] = ()
     if every and streams is not None and not streams.how.known:  # of which nobody asked for any

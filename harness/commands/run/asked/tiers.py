@@ -9,8 +9,7 @@ from dlio_bench.harness.cluster.system import System, load_system
 from dlio_bench.harness.commands.run.asked.job import MEMORY, Job
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.machine.memory import available_bytes
-from dlio_bench.harness.readers.placed.tiers import DISK, PFS, RAM, REMOTE, Tiers
-from dlio_bench.harness.storage.tier import default_disk, default_ram
+from dlio_bench.harness.readers.placed.tiers import DISK, PFS, RAM, REMOTE, Tiers, default_sizes
 from dlio_bench.units import format_bytes
 
 MB = 1e6
@@ -36,17 +35,13 @@ def tiers_of(options: Options, job: Job) -> Tiers:
         return Tiers()
     nodes = job.nodes if job.virtual else 1  # on this machine
     described = {} if system is None else {tier.name: tier.capacity for tier in system.tiers[1:]}
-    spare = job.node_memory - job.staging_bytes * job.ranks_per_node
-    ram = sizes.get(RAM, described.get(RAM, max(0, min(spare, default_ram(job.node_memory, nodes)))))
-    # no default for the temporary folder: it may lie in memory, or be small
-    local = 0 if options.local_tier is None else default_disk(options.local_tier, nodes)
-    disk = sizes.get(DISK, described.get(DISK, local))
-    if job.real:
-        return Tiers(ram, disk, None if system is None else _rates(system, job))
-    if ram == disk == 0:
-        raise UsageError(no_tier(keeping[0], "this machine"))
-    _require_room(options, job, ram, disk, nodes)
-    return Tiers(ram, disk, None if system is None else _rates(system, job))
+    default = default_sizes(job.node_memory, job.staging_bytes * job.ranks_per_node, options.local_tier, nodes)
+    sizes = default | described | sizes
+    if not job.real:
+        if sizes[RAM] == sizes[DISK] == 0:
+            raise UsageError(no_tier(keeping[0], "this machine"))
+        _require_room(options, job, sizes[RAM], sizes[DISK], nodes)
+    return Tiers(sizes[RAM], sizes[DISK], None if system is None else _rates(system, job))
 
 
 _ROOM = 2_000_000_000  # bytes in memory that suffice for the tier of an advice

@@ -1,6 +1,11 @@
-"""`--compute train`: resolves and checks its options."""
+"""The networks of a run: `--compute train` and `infer`, and `--validation`; resolves and checks their options.
 
-from collections.abc import Sequence
+An inference predicts every sample of the dataset once. The ranks divide the samples and exchange no gradients
+("Inference: dataset is distributed over processes", A. Gainaru, WANT workshop at NeurIPS 2023).
+"""
+
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -9,11 +14,11 @@ from msgspec.structs import replace
 from dlio_bench.benchmarks.model import Model, choose, require_labels
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.datagen.layout import PHYSICAL, RANDOM, Layout
+from dlio_bench.datagen.layout import PHYSICAL, RANDOM, VALIDATION, Layout
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy
-from dlio_bench.harness.plan.shape import KEEP
+from dlio_bench.harness.plan.shape import KEEP, ONE_ORDER
 from dlio_bench.harness.training.checkpoint import load_required
 from dlio_bench.harness.training.exchange.options import DEFAULT_TIMEOUT, ExchangeOptions, require_valid
 from dlio_bench.harness.training.libraries import require_libraries
@@ -141,3 +146,97 @@ def _refuse_alone(options: Options) -> None:
                 f"{flag} is an option of training, and --compute {options.compute} trains nothing. Add --compute "
                 "train, or leave it out."
             )
+
+
+class Inference(Struct, frozen=True):
+    """The network of a run that predicts, and the folder and step of the checkpoint with its weights.
+
+    resume: None: the network has the weights that a training starts with.
+    """
+
+    model: str
+    resume: str | None = None
+    step: int = 0
+
+
+def inference_of(options: Options, workload: Workload, layout: Layout, rows: Sequence[Policy]) -> Inference | None:
+    """The inference that --compute infer or infer:MODEL means; None for another --compute.
+
+    UsageError if options or readers (`rows`) do not allow it; EnvironmentFailure without a TensorFlow that fits.
+    """
+    if options.mode != INFER:
+        return None
+    model = choose(workload.models, layout.variant, options.compute.partition(":")[2] or None)
+    _require_whole(options, rows)
+    if options.predict:
+        raise UsageError("--predict needs a known step time. Use it with --compute emulate or none.")
+    require_libraries(None, f"--compute {INFER}")
+    if options.resume is None:
+        return Inference(model.name)
+    state = load_required(options.resume, {"model": model.name}).state
+    return Inference(model.name, str(options.resume.resolve()), state.step)
+
+
+def _require_whole(options: Options, rows: Sequence[Policy]) -> None:
+    """UsageError for options and readers that leave samples out or deliver some twice."""
+    refused = {
+        f"--last {options.last}": options.last not in (None, KEEP),
+        f"--steps {options.steps}": options.steps is not None,
+        f"--shard {options.shard}": options.shard in ONE_ORDER,
+        f"--validation {options.validation}": options.validation not in (None, "none"),
+    }
+    for flag, given in refused.items():
+        if given:
+            raise UsageError(
+                f"{flag}: an inference predicts every sample of the dataset once, on one of the ranks. Leave it out. "
+                "For less work, give less data with --max-data or --data."
+            )
+    for row in rows:
+        if row.delivery == OWN or not row.exactly_once:
+            why = "is the application's published pipeline for training" if row.delivery == OWN else "reads some twice"
+            raise UsageError(
+                f"An inference predicts every sample of the dataset once, and reader '{row.name}' {why}. Use another "
+                "reader, such as prefetch."
+            )
+
+
+class Validation(Struct, frozen=True):
+    """A pass over the validation split follows every `every`-th epoch.
+
+    sample_seconds: of emulated compute for a sample; 0: no compute is emulated.
+    """
+
+    every: int
+    sample_seconds: float = 0.0
+
+
+def validation_every(options: Options, workload: Workload, layout: Layout, rows: Iterable[Policy]) -> int:
+    """Epochs from one validation pass to the next; 0: no passes. UsageError.
+
+    Without --validation, published pipelines and trainings validate. All readers of a run do the same.
+    """
+    value, published = options.validation, workload.validation
+    has_split = options.data is not None or any(split.name == VALIDATION for split in layout.splits)
+    if value is None:
+        training = options.mode == TRAIN
+        as_published = training or any(row.delivery == OWN for row in rows)
+        return published.every if as_published and published is not None and has_split else 0
+    if value == "none":
+        return 0
+    if not has_split:
+        raise UsageError(
+            f"--validation {value}: {workload.name} {layout.variant} has no validation split. Use --validation none, "
+            "or another --variant."
+        )
+    if value == "published":
+        if published is None:
+            raise UsageError(
+                f"--validation published: how {workload.name} validates was not published. Give a number of epochs."
+            )
+        return published.every
+    if not re.fullmatch("[1-9][0-9]{0,8}", value):
+        raise UsageError(
+            f"--validation '{value}' is not known. Use none, published, or the number of epochs from one pass to the "
+            "next, which is 1 or more."
+        )
+    return int(value)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +13,12 @@ from dlio_bench.batches import Batch
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.life import life
 from dlio_bench.harness.commands.run.measured.consumer import Consumer
-from dlio_bench.harness.commands.run.measured.validation import Pass, run_pass
 from dlio_bench.harness.timeline import StepLog
 from dlio_bench.harness.training.trainer import Trainer
 
-NO_PASSES: Mapping[int, Pass] = MappingProxyType({})
-NOTHING: Mapping[int, Callable[[], None]] = MappingProxyType({})
+Calls: TypeAlias = Sequence[Callable[[int, Iterator[Batch | None]], None]]
+NO_CALLS: Mapping[int, Calls] = MappingProxyType({})
+NO_EPOCHS: Mapping[int, int] = MappingProxyType({})
 
 
 class Elapsed(Struct, frozen=True):
@@ -36,29 +37,27 @@ def run(
     comm: Comm,
     batches: Iterator[Batch | None],
     steps: Sequence[npt.NDArray[np.int64]],
-    epoch_starts: Sequence[bool],
     log: StepLog,
     *,
     trainer: Trainer,
     sync: str,
     ordered: bool,
-    at_epoch: Callable[[], None],
     starts: Sequence[npt.NDArray[np.int64]] = (),
-    passes: Mapping[int, Pass] = NO_PASSES,
-    behind: Mapping[int, Callable[[], None]] = NOTHING,
+    epochs: Mapping[int, int] = NO_EPOCHS,
+    at_epoch: Callable[[int], None] = lambda _: None,
+    after_step: Mapping[int, Calls] = NO_CALLS,
     peers: Comm | None = None,
 ) -> Elapsed:
     """Take every batch of the plan (`steps`: ids of each), fill the log, and return the elapsed seconds.
 
-    epoch_starts: of each step, whether an epoch begins with it. steps: empty where a rank gets batches as it asks for
-    them; where none is left for a step (None), it takes no time. starts: where the samples of each batch will lie, by
-    the reader's plan. passes: step -> validation pass after it.
-    behind: step -> what else is done behind it, inside the clock.
+    steps: empty where a rank gets batches as it asks for them; where none is left for a step (None), it takes no time.
+    starts: where the samples of each batch will lie, by the reader's plan. epochs: step -> the epoch that begins with
+    it, which `at_epoch` is told. after_step: step -> what is called after it. Both are inside the clock.
     All ranks (`comm`) begin and end together; those of a model (`peers`; None: all) meet in a barrier after each step,
     unless the `trainer`'s exchange makes them meet.
 
     t0 - barrier - work - barrier - t3: the least t3 - t0 over the ranks is the job's time under any clock offset
-    (McCalpin 2019). `at_epoch` is called at the start of each epoch, inside the clock.
+    (McCalpin 2019).
     """
     clock, rows = time.perf_counter, log.clock
     peers = peers or comm
@@ -68,9 +67,9 @@ def run(
     comm.barrier()
     started = clock()
     last = 0  # step in which this rank got a batch
-    for step in range(len(epoch_starts)):
-        if epoch_starts[step]:
-            at_epoch()
+    for step in range(len(rows)):
+        if step in epochs:
+            at_epoch(epochs[step])
             if sync == "epoch":
                 peers.barrier()
         row = rows[step]
@@ -92,10 +91,9 @@ def run(
         trainer.save()
         row[6] = clock()
         last = step
-        if step in behind:
-            behind[step]()
-        if step in passes:
-            run_pass(peers, batches, passes[step], trainer, ordered=ordered)
+        if step in after_step:
+            for call in after_step[step]:
+                call(step, batches)
     rows[last : last + 1, 4:] += trainer.finish()
     ended = clock()
     comm.barrier()

@@ -1,4 +1,4 @@
-"""What a real node brings to a job: a folder on its own storage, and the sizes that its first rank finds there."""
+"""What a real node brings to a job: its folder, its sizes, and the mount of an emulated file system."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,6 +9,8 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
+from dlio_bench.datagen import objects
+from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster.comm import Comm, together
@@ -18,8 +20,11 @@ from dlio_bench.harness.commands.run.asked.tiers import no_tier
 from dlio_bench.harness.machine.memory import available_bytes, memory_bytes
 from dlio_bench.harness.machine.mounts import memory_backed, network_filesystem
 from dlio_bench.harness.machine.temp_folders import outlasted_folder
-from dlio_bench.harness.readers.placed.tiers import DISK, RAM
-from dlio_bench.harness.storage.tier import NODES, default_disk, default_ram, unusable
+from dlio_bench.harness.readers.placed.tiers import DISK, RAM, default_sizes
+from dlio_bench.harness.storage.pfs import process
+from dlio_bench.harness.storage.pfs.process import emulation_of
+from dlio_bench.harness.storage.pfs.spec import PfsSpec
+from dlio_bench.harness.storage.tier import NODES, unusable
 from dlio_bench.reports.document.environment import NodeRoom
 from dlio_bench.units import format_bytes
 
@@ -110,12 +115,12 @@ def _folder(job: Job, stack: ExitStack, shared: Mapping[str, str]) -> Path:
 def _room(job: Job, folder: Path | None) -> NodeRoom:
     """What this node offers; a tier whose size was given has what is free."""
     memory = memory_bytes() if MEMORY in job.left_open else job.node_memory
-    ram = disk = None
+    staging, ram, disk = job.staging_bytes * job.ranks_per_node, None, None
+    default = default_sizes(memory, staging, folder, 1)
     if job.tiers.names or RAM in job.left_open:
-        spare = max(0, memory - job.staging_bytes * job.ranks_per_node)
-        ram = min(spare, default_ram(memory, 1) if RAM in job.left_open else available_bytes())
+        ram = default[RAM] if RAM in job.left_open else max(0, min(memory - staging, available_bytes()))
     if folder is not None:
-        disk = default_disk(folder, 1) if DISK in job.left_open else free_bytes(folder) or 0
+        disk = default[DISK] if DISK in job.left_open else free_bytes(folder) or 0
     return NodeRoom(
         memory_bytes=memory,
         ram_tier_bytes=ram,
@@ -183,3 +188,42 @@ def _with_least(job: Job, rooms: Sequence[NodeRoom]) -> Job:
         tiers = replace(tiers, disk=min(room.disk_tier_bytes or 0 for room in rooms))
     folders = tuple(room.local_tier for room in rooms if room.local_tier is not None)
     return replace(job, node_memory=memory, tiers=tiers, tier_folders=folders)
+
+
+@contextmanager
+def mounts(job: Job, dataset: Dataset, comm: Comm) -> Iterator[Job]:
+    """The job as this rank has it: with the mounts of all hosts, and the counters of its own.
+
+    Of an object store nothing is mounted: its requests are held up. As given where nothing is emulated, or where the
+    command has made the mounts of nodes that share its machine. All ranks call this together, and leave it together.
+    EnvironmentFailure where nothing can be mounted.
+    """
+    if job.pfs is None or (job.mounts and not job.store):
+        yield job
+        return
+    if job.store:
+        store, node = objects.open_store(job.store), comm.rank // job.ranks_per_node
+        with process.opened(job.pfs, job.mounts, node, job.board) as slow:
+            store.pace = slow.request
+            yield job
+            store.pace = None
+        return
+    spec, first = share(job.pfs, job.nodes), comm.rank % job.ranks_per_node == 0
+    with ExitStack() as stack:
+
+        def mount() -> tuple[str, str]:
+            if not first:
+                return "", ""
+            emulation = stack.enter_context(emulation_of(spec, dataset, 1))
+            return str(emulation.mounts[0]), str(emulation.board)
+
+        emulations = together(comm, mount)[:: job.ranks_per_node]
+        board = emulations[comm.rank // job.ranks_per_node][1]
+        yield replace(job, mounts=tuple(point for point, _ in emulations), board=board)
+        comm.barrier()  # until all have closed their files
+
+
+def share(spec: PfsSpec, hosts: int) -> PfsSpec:
+    """What one of several hosts gets: an equal part of each shared rate, since no bucket is shared between hosts."""
+    bandwidth, opens = (None if rate is None else rate / hosts for rate in (spec.bandwidth, spec.opens))
+    return replace(spec, bandwidth=bandwidth, opens=opens)

@@ -6,7 +6,7 @@ The thread only looks at the clock rows that the loop fills, and asks no other r
 import threading
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -16,7 +16,8 @@ from msgspec import Struct
 
 from dlio_bench.counters import Cost
 from dlio_bench.harness.commands.run.asked.job import Job
-from dlio_bench.harness.commands.run.measured.trial import TrialTimes
+from dlio_bench.harness.commands.run.measured.observer import Observer, Rank, Running, Segment, Tell
+from dlio_bench.harness.commands.run.measured.times import TrialTimes
 from dlio_bench.harness.training.trainer import Trainer
 
 SAMPLE = "at work"  # the event
@@ -108,10 +109,10 @@ def by_source(cost: Cost) -> dict[str, int]:
     }
 
 
-class Outlook:
+class Outlook(Observer):
     """Looks at the trial that it is given, until `rest`."""
 
-    def __init__(self, job: Job, trainer: Trainer, tell: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, job: Job, trainer: Trainer, tell: Tell) -> None:
         self._job, self._trainer, self._tell = job, trainer, tell
         self._watched: Watched | None = None
         self._last: tuple[object, float] = None, 0.0  # what was told last, and when
@@ -135,6 +136,18 @@ class Outlook:
             watched, self._watched = self._watched, None
         if watched is not None:
             self._say(watched)
+
+    def before_trial(self, trial: Running) -> None:
+        """See Observer."""
+        self.watch(trial.times)
+
+    def at_epoch(self, segment: Segment, epoch: int) -> None:  # noqa: ARG002 - an Observer's
+        """See Observer."""
+        self._tell({"event": "epoch", "epoch": epoch})
+
+    def after_trial(self, trial: Running) -> None:  # noqa: ARG002 - an Observer's
+        """See Observer."""
+        self.rest()
 
     def end(self) -> None:
         """Look no more."""
@@ -167,23 +180,13 @@ class Outlook:
                 self._tell(event)
 
 
-class _Nobody:
-    """The ranks whose numbers are not told."""
-
-    def watch(self, times: TrialTimes) -> None:
-        """Nothing."""
-
-    def rest(self) -> None:
-        """Nothing."""
-
-
 @contextmanager
-def begun(job: Job, rank: int, trainer: Trainer, tell: Callable[[dict[str, Any]], None]) -> Iterator[Outlook | _Nobody]:
+def begun(rank: Rank) -> Iterator[Outlook | None]:
     """Tell of trials inside, on rank 0; nothing on the others."""
-    if rank != 0:
-        yield _Nobody()
+    if rank.comm.rank != 0:
+        yield None
         return
-    outlook = Outlook(job, trainer, tell)
+    outlook = Outlook(rank.job, rank.trainer, rank.tell)
     outlook.start()
     try:
         yield outlook

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from msgspec.structs import replace
 
-from dlio_bench.batches import Batch
+from dlio_bench.batches import Batch, validation_after
 from dlio_bench.benchmarks.pipeline import Decode
 from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
@@ -16,11 +16,14 @@ from dlio_bench.harness.cluster import interfaces
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.life import life
 from dlio_bench.harness.commands.run.asked.job import Job
+from dlio_bench.harness.commands.run.measured.observer import Observer, Rank, Segment
+from dlio_bench.harness.commands.run.measured.site import Delivered
 from dlio_bench.harness.machine.mounts import cache_beyond
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import READS_AS, opened
 from dlio_bench.harness.readers.resources import Resources
 from dlio_bench.harness.readers.session import Planned, Reader, SampleView, Tally, planned
+from dlio_bench.harness.readers.streamed import Streamed
 from dlio_bench.harness.storage.cache import device_bytes
 from dlio_bench.harness.storage.pfs.board import Board
 from dlio_bench.harness.streams.adios import SST, Arrays, Writer, contact, forget
@@ -234,3 +237,34 @@ def _step(batch: Dealt, content: Batch | None) -> Arrays:
         return {**label, "content": NOTHING}
     [block] = content.blocks
     return {**label, "content": block.data if len(block.data) else NOTHING}
+
+
+class Publishing(Observer):
+    """Counts what producers have read, in the place of what this rank has."""
+
+    def __init__(self, _: Rank) -> None:
+        pass
+
+    def after_segment(self, segment: Segment) -> None:
+        """See Observer."""
+        times, reader = segment.trial.times, segment.trial.reader
+        if isinstance(reader, Streamed):
+            times.delivered[-len(segment.epochs) :] = [_delivered(reader.published, epoch) for epoch in segment.epochs]
+            times.cpu_seconds += sum(closing.cpu_seconds for closing in reader.published)
+
+
+def _delivered(published: Sequence[Closing], epoch: int) -> Delivered:
+    """What storage has delivered to producers in an epoch, its validation pass included; on rank 0."""
+    counts = [
+        closing.delivered[number]
+        for closing in published
+        for number in (epoch, validation_after(epoch))
+        if number in closing.delivered
+    ]
+    device, cache = [each for each, _ in counts], [each for _, each in counts]
+    return Delivered(_sum_known(device), _sum_known(cache))
+
+
+def _sum_known(counts: Sequence[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None

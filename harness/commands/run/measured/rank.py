@@ -2,18 +2,18 @@
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
+from dlio_bench.batches import Ids
 from dlio_bench.benchmarks.pipeline import Pipeline
-from dlio_bench.benchmarks.published_models.models import MODELS
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen import objects
 from dlio_bench.datagen.dataset import Dataset, open_dataset
-from dlio_bench.datagen.random_bytes import SEED_LIMIT
 from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import clocks, interfaces
 from dlio_bench.harness.cluster.comm import Comm, Solo, together
@@ -21,45 +21,39 @@ from dlio_bench.harness.cluster.entry import require_same, require_same_code, ru
 from dlio_bench.harness.cluster.environment import describe_host, host_name, resident_bytes
 from dlio_bench.harness.cluster.job import MEASURED_FILE
 from dlio_bench.harness.cluster.mpi import mpi_version
-from dlio_bench.harness.commands.checkpoints.beside import beside
 from dlio_bench.harness.commands.run.asked.choice import executed, validation_order
-from dlio_bench.harness.commands.run.asked.job import Job
-from dlio_bench.harness.commands.run.asked.shapes import shape_of, validation_shape
-from dlio_bench.harness.commands.run.asked.tracing import SPANS
+from dlio_bench.harness.commands.run.asked.job import Job, shape_of, validation_shape
 from dlio_bench.harness.commands.run.measured import (
     documents,
-    outlook,
     producing,
-    reading,
     recording,
     steps_file,
     training,
 )
 from dlio_bench.harness.commands.run.measured.documents import JobMeasured, RankTrial, ReaderMeasured
-from dlio_bench.harness.commands.run.measured.mounting import mounts
-from dlio_bench.harness.commands.run.measured.node import settled
-from dlio_bench.harness.commands.run.measured.site import Site
-from dlio_bench.harness.commands.run.measured.trial import Trial, TrialTimes, most_steps
-from dlio_bench.harness.commands.run.measured.verification import verify
+from dlio_bench.harness.commands.run.measured.node import mounts, settled
+from dlio_bench.harness.commands.run.measured.observer import Rank, Tell
+from dlio_bench.harness.commands.run.measured.observers import OBSERVERS
+from dlio_bench.harness.commands.run.measured.site import Site, decode, resources, sharded
+from dlio_bench.harness.commands.run.measured.times import TrialTimes, most_steps
+from dlio_bench.harness.commands.run.measured.trial import Trial
+from dlio_bench.harness.commands.run.measured.verification import verify, whole_dataset
 from dlio_bench.harness.plan.model_parallel import stage_view
-from dlio_bench.harness.plan.orders import Shape, find_order
+from dlio_bench.harness.plan.orders import Shape, find_order, steps_of
 from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy
 from dlio_bench.harness.plan.shape import KEEP, PIPELINE
 from dlio_bench.harness.plan.validation import Passes, epochs_of, share
 from dlio_bench.harness.readers.placed.rules import draw_of
 from dlio_bench.harness.readers.registry import opened, view_of
+from dlio_bench.harness.readers.session import Reader
 from dlio_bench.harness.streams.crew import Crew
 from dlio_bench.harness.training.compute import fine_timers
-from dlio_bench.harness.training.trainer import Trainer
 from dlio_bench.reports.document import types
 from dlio_bench.reports.document.environment import Host, Mount, NodeRoom
-from dlio_bench.reports.traces.timeline import SPANS_NAME
+from dlio_bench.reports.document.types import Network
 
 # A trainer that wakes up may wait this long for the interpreter while a reader thread has it (Python's default: 5 ms).
 SWITCH_SECONDS = 1e-4
-
-
-Tell = Callable[[dict[str, Any]], None]
 
 
 def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline | None = None) -> None:
@@ -78,7 +72,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     crew = producing.crew_of(job, comm, folder)
     trainers = comm.split(0 if crew.trainer is not None else None)
     if trainers is None:
-        producing.serve(crew, dataset, job.view, reading.decode(job, dataset), reading.resources(job, dataset, Solo()))
+        producing.serve(crew, dataset, job.view, decode(job, dataset), resources(job, dataset, Solo()))
         return
     _train(job, dataset, folder, trainers, tell, pipeline, crew)
     producing.dismiss(crew)
@@ -94,35 +88,82 @@ def _train(
     crew: Crew | None = None,
 ) -> None:
     """What the ranks do that train."""
-    keeping = recording.rescued(folder) if SPANS in job.options.trace else nullcontext()
-    with keeping, mounts(job, dataset, comm) as mounted, settled(mounted, comm) as (decided, rooms):
-        _measure(decided, dataset, rooms, folder, comm, tell, pipeline, crew)
+    with recording.rescued(folder), mounts(job, dataset, comm) as mounted, settled(mounted, comm) as (decided, rooms):
+        idle, peers = resident_bytes(), _peers(decided, comm)
+        comm.barrier()
+        tell({"event": "ready"})
+        device = training.begin(decided, comm)
+        places = interfaces.serving(comm)
+        _describe(decided, dataset, rooms, folder, comm, places, idle)
+        site = Site.of(decided, comm, dataset, places[comm.rank].address, crew)
+        _measure(decided, site, device, folder, comm, peers, tell, pipeline)
+
+
+class _Contender(Struct):
+    """A reader of the job on this rank, and its trials. passes: over the validation split, in each of them."""
+
+    name: str
+    row: Policy
+    reader: Reader
+    trials: list[Trial]
+    passes: Passes | None
+    times: list[TrialTimes] = field(default_factory=list)
 
 
 def _measure(
     job: Job,
-    dataset: Dataset,
-    rooms: Mapping[str, NodeRoom],
+    site: Site,
+    device: str,
     folder: Path,
     comm: Comm,
+    peers: Comm,
     tell: Tell,
     pipeline: Pipeline | None,
-    crew: Crew | None,
 ) -> None:
-    idle, peers = resident_bytes(), _peers(job, comm)
+    """Run all trials of all readers, and then verify."""
+    site, contenders = _contenders(job, site, comm, peers, pipeline)
+    if job.has_network:
+        tell({"event": "compile"})
+    finished: dict[str, ReaderMeasured] = {}
+    with ExitStack() as stack:
+        readers = {name: each.reader for name, each in contenders.items()}
+        trials = {name: each.trials for name, each in contenders.items()}
+        opening = training.opened(job, comm, peers, site.dataset, device, readers, trials, folder.parent)
+        trainer, trained = stack.enter_context(opening)
+        networks = [each for rank, each in enumerate(comm.allgather(trained)) if job.model_of(rank)[1] == 0]
+        rank = Rank(job, site, comm, peers, trainer, folder, tell)
+        entered = [stack.enter_context(opened_by(rank)) for opened_by in OBSERVERS]
+        observers = [each for each in entered if each is not None]
+        for number in range(job.all_trials):
+            # readers take turns within a trial, so that a drift of the machine affects all of them alike
+            for name in turns(tuple(job.readers), number):
+                one = contenders[name]
+                tell({"event": "trial", "reader": name, "trial": number})
+                one.times.append(one.trials[number].run(name, one.reader, rank, observers))
+                if len(one.times) == job.all_trials:  # save it now: the run may fail later
+                    finished[name] = _finished(one, rank, networks)
+                    if comm.rank == 0:
+                        documents.save(finished[name], folder / f"{name}.json")
+    for name, one in contenders.items() if job.options.verify else ():
+        tell({"event": "verify", "reader": name})
+        ordered, different = one.row.order_known, one.trials[0].different
+        verified = verify(one.reader, job, one.times, comm, peers, ordered=ordered, different=different)
+        if comm.rank == 0:
+            documents.save(replace(finished[name], verified=verified), folder / f"{name}.json")
     comm.barrier()
-    tell({"event": "ready"})
-    device = training.begin(job, comm)
-    places = interfaces.serving(comm)
-    _describe(job, dataset, rooms, folder, comm, places, idle)
-    site = Site.of(job, comm, dataset, places[comm.rank].address, crew)
-    shape = shape_of(job, dataset)
-    workload = find(job.workload).of(dataset.manifest.variant)
-    passes = _passes(job, validation_shape(job, dataset))
-    decode = reading.decode(job, site.dataset)
+
+
+def _contenders(
+    job: Job, site: Site, comm: Comm, peers: Comm, pipeline: Pipeline | None
+) -> tuple[Site, dict[str, _Contender]]:
+    """The readers of the job, open, with the plans of their trials; and the site with what they read."""
+    shape = shape_of(job, site.origin)
+    workload = find(job.workload).of(site.origin.manifest.variant)
+    passes = _passes(job, validation_shape(job, site.origin))
+    decoded = decode(job, site.dataset)
     fields = stage_view(job.view, workload.labels, comm.rank, comm.size) if job.options.shard == PIPELINE else job.view
-    views = {name: view_of(row, site.dataset, fields, decode, pipeline) for name, row in job.readers.items()}
-    site = replace(site, sharded=reading.sharded(job, views))
+    views = {name: view_of(row, site.dataset, fields, decoded, pipeline) for name, row in job.readers.items()}
+    site = replace(site, sharded=sharded(job, views))
     draws = {
         name: draw_of(row.rule, job.tiers.sizes_of(views[name]), job.tiers.capacities, shape, job.epochs)
         for name, row in job.readers.items()
@@ -130,77 +171,47 @@ def _measure(
     }
     trials = {
         name: [
-            Trial(job, site, shape, executed(row, workload, shape), number, passes.get(name), draws.get(name))
+            Trial(job, shape, executed(row, workload, shape), number, passes.get(name), draws.get(name))
             for number in range(job.all_trials)
         ]
         for name, row in job.readers.items()
     }
     _cut(job, [trial for reader_trials in trials.values() for trial in reader_trials])
-    resources = reading.resources(job, site.dataset, comm)
-    # opening a reader allocates its buffers, and fails if they are too small, before anything is timed
-    readers = {
-        name: opened(
-            job.readers[name],
-            views[name],
-            reading.parts(job, site.dataset, comm, peers, reader_trials),
-            resources,
-            site.context,
-            pipeline,
-        )
-        for name, reader_trials in trials.items()
-    }
+    allowed = resources(job, site.dataset, comm)
+    contenders = {}
+    for name, row in job.readers.items():
+        # opening a reader allocates its buffers, and fails if they are too small, before anything is timed
+        asked = _asked(job, site.dataset, comm, peers, trials[name])
+        reader = opened(row, views[name], asked, allowed, site.context, pipeline)
+        contenders[name] = _Contender(name, row, reader, trials[name], passes.get(name))
+    return site, contenders
 
-    def at_epoch(epoch: int) -> None:
-        tell({"event": "epoch", "epoch": epoch})
 
-    spans = recording.Spans(dataset, comm) if SPANS in job.options.trace else None
-    finished: dict[str, ReaderMeasured] = {}
-    times: dict[str, list[TrialTimes]] = {name: [] for name in job.readers}
-    if job.train is not None or job.infer is not None:
-        tell({"event": "compile"})
-    with (
-        training.opened(job, comm, peers, site.dataset, device, readers, trials, folder.parent) as (inner, trained),
-        _loaded(job, inner, comm, folder.parent) as trainer,
-        outlook.begun(job, comm.rank, trainer, tell) as at_work,
-    ):
-        networks = [each for rank, each in enumerate(comm.allgather(trained)) if job.model_of(rank)[1] == 0]
-        for number in range(job.all_trials):
-            # readers take turns within a trial, so that a drift of the machine affects all of them alike
-            for name in turns(tuple(job.readers), number):
-                reader, reader_trials = readers[name], trials[name]
-                tell({"event": "trial", "reader": name, "trial": number})
-                if spans is not None:
-                    spans.prepare(name, number, reader)
-                times[name].append(
-                    reader_trials[number].run(name, reader, comm, peers, trainer, at_epoch, at_work.watch)
-                )
-                at_work.rest()
-                if spans is not None:
-                    spans.keep(name, number, times[name][-1])
-                if len(times[name]) == len(reader_trials):  # save it now: the run may fail later
-                    steps, times[name] = _equal_steps(job.readers[name], reader_trials[0].steps, times[name], comm)
-                    finished[name] = ReaderMeasured(
-                        options=reader.options,
-                        decode=None if reader.sample_view.decode is None else reader.sample_view.decode.what,
-                        order=reader_trials[0].order,
-                        steps_per_epoch=steps,
-                        different_samples=reader_trials[0].different,
-                        validation=_described(passes.get(name)),
-                        trained=networks,
-                        verified=None,
-                        ranks=_kept(name, times[name], folder, comm, peers),
-                    )
-                    if spans is not None:
-                        spans.write(name, folder / f"{name}-{SPANS_NAME}")
-                    if comm.rank == 0:
-                        documents.save(finished[name], folder / f"{name}.json")
-    for name, reader in readers.items() if job.options.verify else ():
-        tell({"event": "verify", "reader": name})
-        ordered, different = job.readers[name].order_known, trials[name][0].different
-        verified = verify(reader, job, times[name], comm, peers, ordered=ordered, different=different)
-        if comm.rank == 0:
-            documents.save(replace(finished[name], verified=verified), folder / f"{name}.json")
-    comm.barrier()
+def _asked(
+    job: Job, dataset: Dataset, comm: Comm, peers: Comm, trials: Sequence[Trial]
+) -> Iterator[tuple[int, Sequence[Ids]]]:
+    """All that a reader is asked for on this rank: by the verification and by its trials."""
+    yield from whole_dataset(dataset, job, peers.size, peers.rank)
+    for trial in trials:
+        yield from ((pass_.epoch, pass_.batches) for pass_ in trial.passes(comm.rank))
+        yield from ((epoch, steps_of(ids)) for epoch, ids in enumerate(trial.ids(comm.rank)))
+
+
+def _finished(one: _Contender, rank: Rank, networks: list[Network | None]) -> ReaderMeasured:
+    """What all ranks measured of a reader, on rank 0, which writes the npz of its steps."""
+    first = one.trials[0]
+    steps, one.times = _equal_steps(one.row, first.steps, one.times, rank.comm)
+    return ReaderMeasured(
+        options=one.reader.options,
+        decode=None if one.reader.sample_view.decode is None else one.reader.sample_view.decode.what,
+        order=first.order,
+        steps_per_epoch=steps,
+        different_samples=first.different,
+        validation=_described(one.passes),
+        trained=networks,
+        verified=None,
+        ranks=_kept(one.name, one.times, rank.folder, rank.comm, rank.peers),
+    )
 
 
 def _describe(
@@ -311,17 +322,6 @@ def _peers(job: Job, comm: Comm) -> Comm:
     return peers
 
 
-def _loaded(job: Job, trainer: Trainer, comm: Comm, folder: Path) -> AbstractContextManager[Trainer]:
-    """The trainer, with checkpoints beside it where they are asked for. folder: of the run's results."""
-    if not job.options.checkpoint_load:
-        return nullcontext(trainer)
-    model, below = MODELS[job.options.checkpoint_load], Path(job.options.checkpoint_load_dir or folder)
-    seed = job.seed % SEED_LIMIT
-    return beside(
-        trainer, comm, model, job.options.checkpoint_load_every, job.options.checkpoint_load_fraction, below, seed
-    )
-
-
 @contextmanager
 def started(job: Job, folder: Path) -> Iterator[Pipeline | None]:
     """The workload's published pipeline, if the job has a reader for it. Its processes start before MPI does.
@@ -329,8 +329,7 @@ def started(job: Job, folder: Path) -> Iterator[Pipeline | None]:
     Spans are recorded from here on, if the job asks for them. folder: the job's.
     """
     workload = find(job.workload)
-    ranks = job.ranks if job.virtual else job.ranks_per_node
-    with recording.begun(folder, ranks) if SPANS in job.options.trace else nullcontext():
+    with recording.begun(job, folder):
         if workload.upstream is None or all(row.delivery != OWN for row in job.readers.values()):
             yield None
             return

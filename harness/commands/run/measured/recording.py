@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import gettempdir
@@ -26,9 +26,12 @@ from dlio_bench.free_space import SHARED_MEMORY, free_bytes
 from dlio_bench.harness.cluster import clocks
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import host_name
+from dlio_bench.harness.commands.run.asked.job import Job
+from dlio_bench.harness.commands.run.asked.tracing import SPANS
 from dlio_bench.harness.commands.run.measured import runtime_rows, steps_file
+from dlio_bench.harness.commands.run.measured.observer import Observer, Rank, Running
+from dlio_bench.harness.commands.run.measured.times import TrialTimes
 from dlio_bench.harness.commands.run.measured.trainer_rows import Table, placed, trainer_rows
-from dlio_bench.harness.commands.run.measured.trial import TrialTimes
 from dlio_bench.harness.machine import rescue
 from dlio_bench.harness.machine.temp_folders import rescued_folder
 from dlio_bench.harness.readers.session import Reader
@@ -38,6 +41,7 @@ from dlio_bench.reports.traces.timeline import (
     ABOUT,
     COLUMNS,
     SCHEMA,
+    SPANS_NAME,
     TRAINER,
     About,
     Clock,
@@ -86,12 +90,15 @@ def room(ranks: int) -> tuple[Path, int]:
 
 
 @contextmanager
-def begun(work: Path, ranks: int) -> Iterator[None]:
-    """Record what this process does, and what processes do that it starts, until the block is left.
+def begun(job: Job, work: Path) -> Iterator[None]:
+    """If the job asks for spans, record until the block is left what this process does and those that it starts.
 
-    work: the job's folder, which gets it if this process dies before; ranks: on this host.
+    work: the job's folder, which gets it if this process dies before.
     """
-    below, rows = room(ranks)
+    if SPANS not in job.options.trace:
+        yield
+        return
+    below, rows = room(job.ranks if job.virtual else job.ranks_per_node)
     with rescued_folder(PREFIX, below, archive(work)) as folder:
         recorder.begin(folder, rows)
         try:
@@ -146,16 +153,28 @@ class Kept(Struct):
         return sorted({file for _, _, table in self.tables for file in np.unique(table["file"]).tolist()})
 
 
-class Spans:
+class Spans(Observer):
     """The spans of all readers on this rank. All ranks call `write` together."""
 
-    def __init__(self, dataset: Dataset, comm: Comm) -> None:
+    def __init__(self, dataset: Dataset, comm: Comm, folder: Path, trials: int) -> None:
+        """folder: of the job. trials: of a reader, after which its spans are written there."""
+        self._folder, self._trials = folder, trials
         self._dataset, self._comm = dataset, comm
         self._place = recorder.folder()
         self._taken: dict[tuple[int, int], int] = {}  # rows of other processes' threads that were kept already
         self._others_lost: dict[int, int] = {}  # spans of other processes
         self._readers: dict[str, Kept] = {}
         self._looks = [(time.perf_counter(), clocks.monotonic_offsets(comm))]
+
+    def before_trial(self, trial: Running) -> None:
+        """See Observer."""
+        self.prepare(trial.name, trial.times.number, trial.reader)
+
+    def after_trial(self, trial: Running) -> None:
+        """See Observer."""
+        self.keep(trial.name, trial.times.number, trial.times)
+        if trial.times.number == self._trials - 1:
+            self.write(trial.name, self._folder / f"{trial.name}-{SPANS_NAME}")
 
     def prepare(self, name: str, trial: int, reader: Reader) -> None:
         """Have room for the threads of a reader, before the clock of a trial starts."""
@@ -272,6 +291,14 @@ class Spans:
         (began, first), (ended, last) = self._looks[0], self._looks[-1]
         whole = clocks.between(first[rank], last[rank])
         return Clock(whole.seconds, whole.within, last[rank].seconds - first[rank].seconds, ended - began)
+
+
+def recorded(rank: Rank) -> AbstractContextManager[Spans | None]:
+    """The spans of a rank, if the job asks for them."""
+    job = rank.job
+    if SPANS not in job.options.trace:
+        return nullcontext()
+    return Spans(rank.site.dataset, rank.comm, rank.folder, job.all_trials)
 
 
 def _stored(reader: str, kept: Kept, trial: int, track: int, table: Table) -> Table:

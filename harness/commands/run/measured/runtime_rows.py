@@ -1,6 +1,7 @@
-"""TensorFlow's operations as rows of a rank's spans, with bytes: those that TensorFlow reports, and derived ones."""
+"""TensorFlow's trace of a trial, and its operations as rows of a rank's spans, with their bytes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 
 import numpy as np
 import numpy.typing as npt
@@ -8,8 +9,12 @@ import numpy.typing as npt
 from dlio_bench import components
 from dlio_bench import tensorflow_operations as table
 from dlio_bench.batches import validation_after
+from dlio_bench.harness.commands.run.asked.choice import uses_tensorflow
+from dlio_bench.harness.commands.run.asked.tracing import TENSORFLOW, XPLANE
+from dlio_bench.harness.commands.run.measured.observer import After, Observer, Rank, Running, Segment
+from dlio_bench.harness.commands.run.measured.times import TrialTimes
 from dlio_bench.harness.commands.run.measured.trainer_rows import Table
-from dlio_bench.harness.commands.run.measured.trial import TrialTimes
+from dlio_bench.harness.training import tf_trace
 from dlio_bench.harness.training.tf_trace import Operations, Traced
 from dlio_bench.recorder import NO_EPOCH, NOWHERE, ROW
 from dlio_bench.reports.traces.timeline import RuntimeTrace
@@ -119,3 +124,47 @@ def requested(times: TrialTimes, steps: int) -> int:
             whole += times.tally.of(validation_after(epoch)).bytes_requested
         steps -= min(steps, len(plan))
     return round(whole)
+
+
+class RuntimeTraces(Observer):
+    """Has TensorFlow trace the last trial of each reader or network of TensorFlow's, if the job asks for it."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._job, self._stack = rank.job, ExitStack()
+        self._trace: tf_trace.Recording | None = None
+
+    def __exit__(self, *_: object) -> None:
+        """See Observer."""
+        self._stack.close()
+
+    def before_trial(self, trial: Running) -> None:
+        """See Observer."""
+        job, last = self._job, trial.times.number == self._job.all_trials - 1
+        if TENSORFLOW in job.options.trace and last and uses_tensorflow(job, trial.row):
+            made = tf_trace.recording(job.options.trace_steps, keep=XPLANE in job.options.trace)
+            self._trace = self._stack.enter_context(made)
+
+    def before_loop(self, segment: Segment) -> None:
+        """See Observer."""
+        if self._trace is not None and segment.is_first:
+            self._trace.begin()
+
+    def after_step(self, segment: Segment) -> Mapping[int, After]:
+        """See Observer: the trace ends after its last step."""
+        if self._trace is None or not segment.is_first:
+            return {}
+        trace = self._trace
+        return dict.fromkeys(trace.ends(len(segment.log.clock)), lambda *_: trace.end())
+
+    def after_loop(self, segment: Segment) -> None:
+        """See Observer."""
+        if self._trace is not None and segment.is_first:
+            self._trace.end()
+
+    def after_trial(self, trial: Running) -> None:
+        """See Observer. EnvironmentFailure where TensorFlow left nothing."""
+        if self._trace is not None:
+            delivered, view = trial.times.log.ids[: self._trace.steps], trial.reader.sample_view
+            trial.times.traced = self._trace.read(int(view.sizes(delivered[delivered >= 0]).sum()))
+            self._trace = None
+        self._stack.close()

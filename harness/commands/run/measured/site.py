@@ -1,25 +1,30 @@
 """Where a rank's bytes come from: the dataset as its node sees it, the caches on the way, and the byte counters."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dlio_bench.benchmarks.pipeline import Decode
+from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen import objects
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import VALIDATION
-from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.commands.run.asked.job import Job
+from dlio_bench.harness.cluster.comm import Comm, together
+from dlio_bench.harness.commands.run.asked.job import Job, files_of
 from dlio_bench.harness.commands.run.asked.options import WARM
-from dlio_bench.harness.commands.run.asked.shapes import files_of
 from dlio_bench.harness.ground.options import DIRECT
 from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.machine.mounts import cache_beyond
+from dlio_bench.harness.plan.policies import WEBDATASET
 from dlio_bench.harness.readers import web_shards
-from dlio_bench.harness.readers.resources import RankContext
+from dlio_bench.harness.readers.resources import RankContext, Resources
+from dlio_bench.harness.readers.session import SampleView
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.storage.cache import device_bytes
+from dlio_bench.harness.storage.direct import alignment_of
 from dlio_bench.harness.storage.pfs.board import Board
 from dlio_bench.harness.storage.pfs.process import EmulatedAccess
 from dlio_bench.harness.storage.pfs.spec import PROCESS, PfsSpec
@@ -161,3 +166,31 @@ def _row(board: Board, node: int) -> int:
 
 def _minus(after: int | None, before: int | None) -> int | None:
     return None if after is None or before is None else after - before
+
+
+def sharded(job: Job, views: Mapping[str, SampleView]) -> tuple[str, ...]:
+    """The fields in tar shards, where a reader has some."""
+    return next((views[name].fields for name, row in job.readers.items() if row.delivery == WEBDATASET), ())
+
+
+def resources(job: Job, dataset: Dataset, comm: Comm) -> Resources:
+    """What a reader may use on this rank. EnvironmentFailure, the same on all, where one cannot read directly."""
+    alignments = together(comm, lambda: alignment_of(dataset) if job.options.io == DIRECT else None)
+    # the step time of a network is not known before the run
+    computing = math.inf if job.has_network else job.step_seconds
+    return Resources(
+        job.threads,
+        job.staging_bytes,
+        step_seconds=computing,
+        check_crc=job.options.check_crc,
+        tiers=job.tiers,
+        most_threads=job.most_threads,
+        inline_queue=job.streaming.queue if job.streaming is not None and job.streaming.inline else 0,
+        alignment=alignments[comm.rank],
+    )
+
+
+def decode(job: Job, dataset: Dataset) -> Decode | None:
+    """What the application makes of a sample, with --decode."""
+    decoding = find(job.workload).decode
+    return decoding(dataset) if job.decode and decoding is not None else None

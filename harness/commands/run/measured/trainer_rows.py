@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from dlio_bench.batches import validation_after
 from dlio_bench.components import CODE
-from dlio_bench.harness.commands.run.measured.trial import TrialTimes
+from dlio_bench.harness.commands.run.measured.times import TrialTimes
 from dlio_bench.recorder import NO_EPOCH, NOWHERE, ROW
 from dlio_bench.reports.numbers.metrics import PHASES
 from dlio_bench.reports.traces.timeline import Column

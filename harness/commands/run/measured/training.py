@@ -14,8 +14,8 @@ from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.commands.run.asked import inference
 from dlio_bench.harness.commands.run.asked.job import Job
+from dlio_bench.harness.commands.run.asked.training import Inference as Asked
 from dlio_bench.harness.commands.run.asked.training import Training
 from dlio_bench.harness.commands.run.measured.trial import Trial
 from dlio_bench.harness.plan.orders import steps_of
@@ -46,7 +46,7 @@ def first_epoch(job: Job, steps: int) -> int:
 
 def begin(job: Job, comm: Comm) -> str:
     """Load TensorFlow, if the job has a network, before anything else does. The device's name, or an empty text."""
-    return "" if job.train is None and job.infer is None else start_tensorflow(comm)
+    return start_tensorflow(comm) if job.has_network else ""
 
 
 @contextmanager
@@ -106,7 +106,7 @@ def opened(
 
 def _predictor(
     job: Job,
-    options: inference.Inference,
+    options: Asked,
     comm: Comm,
     dataset: Dataset,
     device: str,

@@ -1,45 +1,50 @@
-"""A validation pass inside the timed loop: get -> check -> forward compute for each batch, and a barrier at its end."""
+"""The validation passes of a trial, inside the timed loop: get -> check -> forward compute for each batch."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct, field
 
-from dlio_bench.batches import Batch, Ids
+from dlio_bench.batches import Batch, validation_after
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.commands.run.measured.consumer import marks, require_planned
-from dlio_bench.harness.timeline import StepLog
+from dlio_bench.harness.commands.run.measured.consumer import marks, require_planned, require_same_set
+from dlio_bench.harness.commands.run.measured.observer import After, Observer, Rank, Running, Segment
+from dlio_bench.harness.commands.run.measured.times import Pass
 from dlio_bench.harness.training.trainer import Trainer
 
 
-class Pass(Struct, frozen=True):
-    """The validation pass after an epoch: the ids of each batch, and the log that the pass fills.
+class Validating(Observer):
+    """Runs the passes that the plan of a trial has."""
 
-    scores: of the network by name, empty if none is trained.
-    """
+    def __init__(self, rank: Rank) -> None:
+        self._peers, self._trainer = rank.peers, rank.trainer
 
-    epoch: int
-    batches: Sequence[Ids]
-    log: StepLog
-    scores: dict[str, float] = field(default_factory=dict)
+    def before_trial(self, trial: Running) -> None:
+        """See Observer."""
+        view, times = trial.reader.sample_view, trial.times
+        times.useful |= {validation_after(pass_.epoch): view.useful(pass_.ids) for pass_ in times.passes}
 
-    @property
-    def ids(self) -> Ids:
-        """All ids of the plan, int64 [samples]."""
-        return np.concatenate(self.batches)
+    def after_step(self, segment: Segment) -> Mapping[int, After]:
+        """See Observer: a pass follows the last step of its epoch."""
+        return {
+            (pass_.epoch - segment.epochs[0] + 1) * segment.per_epoch - 1: partial(self._run, segment, pass_)
+            for pass_ in segment.trial.times.passes
+            if pass_.epoch in segment.epochs
+        }
 
-    @property
-    def delivered(self) -> Ids:
-        """All ids that came, int64 [samples]."""
-        return self.log.ids[self.log.ids >= 0]
+    def _run(self, segment: Segment, pass_: Pass, step: int, batches: Iterator[Batch | None]) -> None:  # noqa: ARG002 - an After
+        run_pass(self._peers, batches, pass_, self._trainer, ordered=segment.trial.row.order_known)
 
-    @property
-    def marks(self) -> npt.NDArray[np.uint64]:
-        """The marks of what came, uint64 [samples]."""
-        return self.log.samples[self.log.ids >= 0]
+    def after_trial(self, trial: Running) -> None:
+        """See Observer. DataError where other samples came than planned."""
+        if not trial.times.passes:
+            return
+        for pass_ in trial.times.passes if not trial.row.order_known else ():
+            require_same_set(pass_.delivered, pass_.ids)
+        trial.times.arrays_beside |= passes_seconds(trial.times.passes)
 
 
 def passes_seconds(passes: Sequence[Pass]) -> dict[str, npt.NDArray[Any]]:

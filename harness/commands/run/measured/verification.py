@@ -13,11 +13,10 @@ from dlio_bench.batches import Ids, validation_after
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import VALIDATION
 from dlio_bench.harness.cluster.comm import Comm, Solo
-from dlio_bench.harness.commands.run.asked.job import Job
-from dlio_bench.harness.commands.run.asked.shapes import samples_of
+from dlio_bench.harness.commands.run.asked.job import Job, samples_of
 from dlio_bench.harness.commands.run.measured.consumer import damaged, marks, require_planned, require_same_set
 from dlio_bench.harness.commands.run.measured.documents import Verified
-from dlio_bench.harness.commands.run.measured.trial import TrialTimes
+from dlio_bench.harness.commands.run.measured.times import TrialTimes
 from dlio_bench.harness.plan.orders import every_sample_once
 from dlio_bench.harness.plan.shape import PIPELINE
 from dlio_bench.harness.readers.session import Reader, Tally, planned

@@ -10,8 +10,7 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import System
 from dlio_bench.harness.commands.run.asked.choice import executed
-from dlio_bench.harness.commands.run.asked.job import Job
-from dlio_bench.harness.commands.run.asked.shapes import shape_of
+from dlio_bench.harness.commands.run.asked.job import Job, shape_of
 from dlio_bench.harness.commands.run.predicted.chunks import is_readable
 from dlio_bench.harness.commands.run.predicted.execution import Plans, Setting, execute
 from dlio_bench.harness.commands.run.predicted.streaming import rates_of

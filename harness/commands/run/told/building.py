@@ -16,13 +16,13 @@ from dlio_bench.benchmarks.profile import DERIVED, ESTIMATE, GIVEN, MEASURED
 from dlio_bench.counters import EpochCost, total
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster import walltime
-from dlio_bench.harness.commands.run.asked.job import Job
+from dlio_bench.harness.commands.run.asked.choice import uses_tensorflow
+from dlio_bench.harness.commands.run.asked.job import Job, files_of, samples_of
 from dlio_bench.harness.commands.run.asked.repeating import kept
 from dlio_bench.harness.commands.run.asked.request import Request
-from dlio_bench.harness.commands.run.asked.shapes import files_of, samples_of
-from dlio_bench.harness.commands.run.asked.tracing import TENSORFLOW, uses_tensorflow
+from dlio_bench.harness.commands.run.asked.tracing import TENSORFLOW
 from dlio_bench.harness.commands.run.measured.documents import JobMeasured, RankTrial, ReaderMeasured
-from dlio_bench.harness.commands.run.told import nodes, passes, trained
+from dlio_bench.harness.commands.run.told import nodes, trained
 from dlio_bench.harness.commands.run.told.checks import Count, checks
 from dlio_bench.harness.plan.policies import OWN, STREAM, Policy
 from dlio_bench.harness.storage.cache import Residency
@@ -93,8 +93,8 @@ def build(
             samples=count.dataset_samples,
             stored_bytes=stored_bytes,
             view=list(job.view),
-            view_bytes=passes.sample_bytes(job, trials[0]),
-            validation=passes.split(job, setting.dataset),
+            view_bytes=trained.sample_bytes(job, trials[0]),
+            validation=trained.split(job, setting.dataset),
             owner="given" if request.options.data else "made",
         ),
         policy=types.Policy(
@@ -133,7 +133,7 @@ def build(
             warmup_trials=job.warmup_trials,
             cache=cast(types.CacheMode, job.cache),
             io=cast(types.IoMode, job.options.io),
-            validation=passes.planned(job, reader_measured.validation, workload),
+            validation=trained.planned(job, reader_measured.validation, workload),
             view_bytes_per_epoch=trials[0].epochs[0].in_training("bytes_useful"),
             node_memory_bytes=job.node_memory,
             comparable=not _is_short(job, setting, count, trials),
@@ -225,14 +225,14 @@ def _trial(
     The counters of an epoch include its validation pass.
     """
     ranks = [trials[number] for trials in reader_measured.ranks]
-    seconds, validated = _epoch_seconds(steps, number), passes.pass_seconds(steps, number)
+    seconds, validated = _epoch_seconds(steps, number), trained.pass_seconds(steps, number)
     elapsed = sum(min(parts) for parts in zip(*(rank.enclosing_seconds for rank in ranks), strict=True))
     epochs = [
         Epoch(
             **asdict(total(EpochCost, [rank.epochs[epoch] for rank in ranks])),
             epoch=epoch,
             seconds=seconds[epoch],
-            validation=passes.one_pass(ranks, epoch, validated[epoch]) if epoch in validated else None,
+            validation=trained.one_pass(ranks, epoch, validated[epoch]) if epoch in validated else None,
         )
         for epoch in range(job.epochs)
     ]

@@ -12,7 +12,7 @@ from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.commands.run.asked.request import Request
 from dlio_bench.harness.commands.run.asked.sizing import TrialSize
 from dlio_bench.harness.commands.run.asked.tracing import SPANS
-from dlio_bench.harness.commands.run.asked.validation import Validation
+from dlio_bench.harness.commands.run.asked.training import Validation
 from dlio_bench.harness.commands.run.measured.recording import SHARE
 from dlio_bench.harness.commands.run.told.checks import MOST_CLOCK_DRIFT, MOST_OVERRUN
 from dlio_bench.harness.commands.run.told.foresight import foreseen, shape_of

@@ -1,19 +1,17 @@
 """Checkpoints of a published size beside training input: what `run --checkpoint-load` has every trainer write."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
 
-import numpy.typing as npt
-from msgspec import Struct
 from msgspec.structs import replace
 
 from dlio_bench import recorder
 from dlio_bench.batches import Batch
-from dlio_bench.benchmarks.published_models.models import CheckpointModel
+from dlio_bench.benchmarks.published_models.models import MODELS
 from dlio_bench.components import CODE
+from dlio_bench.datagen.random_bytes import SEED_LIMIT
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster.comm import Comm, together
@@ -21,10 +19,10 @@ from dlio_bench.harness.commands.checkpoints import sets
 from dlio_bench.harness.commands.checkpoints.options import SHARDED
 from dlio_bench.harness.commands.checkpoints.parts import Part, default_shards, parts, total
 from dlio_bench.harness.commands.checkpoints.transfer import Content, Hands, placed
+from dlio_bench.harness.commands.run.measured.observer import After, Observer, Rank, Running, Segment
 from dlio_bench.harness.machine.temp_folders import outlasted_folder
 from dlio_bench.harness.storage import cache
-from dlio_bench.harness.training.trainer import Left, Spent, Trainer
-from dlio_bench.reports.document.trials import Inference, RankLoad, Reduced
+from dlio_bench.reports.document.trials import RankLoad
 from dlio_bench.units import format_bytes
 
 FOLDER = "dlio-bench-checkpoint-load-"
@@ -32,64 +30,38 @@ KEPT = 2  # the newest, and the one before it: as checkpoints of a training are 
 WRITE = CODE["checkpoint write"]
 
 
-class Beside(Struct, frozen=True):
-    """What a trainer left, and the checkpoints that were written beside it."""
-
-    inner: Left | None
-    load: RankLoad
-
-    @property
-    def phases(self) -> tuple[str, ...]:
-        """See Left."""
-        return tuple({*(() if self.inner is None else self.inner.phases), "checkpoint"})
-
-    @property
-    def summary(self) -> Reduced | Inference | None:
-        """See Left."""
-        return None if self.inner is None else self.inner.summary
-
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """See Left."""
-        return {} if self.inner is None else self.inner.arrays()
-
-
-class BesideTrainer:
-    """A trainer that also writes this rank's share of a checkpoint after every `every` steps. See Trainer.
+class CheckpointsBeside(Observer):
+    """Writes this rank's share of a checkpoint after every `every` steps, in the phase in which trainers save theirs.
 
     Ranks do not wait for each other within a checkpoint: they meet in the next step, as they do anyway.
     """
 
-    def __init__(self, trainer: Trainer, comm: Comm, hands: Hands, chosen: list[Part], place: Path, every: int) -> None:
-        self._trainer, self._comm, self._hands, self._place, self._every = trainer, comm, hands, place, every
+    phases = ("checkpoint",)
+
+    def __init__(self, comm: Comm, hands: Hands, chosen: list[Part], place: Path, every: int) -> None:
+        self._comm, self._hands, self._place, self._every = comm, hands, place, every
         self._mine, self._theirs = placed(chosen, comm.rank), placed(chosen, (comm.rank + 1) % comm.size)
         self._number = 0  # of the checkpoint, over all trials: each has a content of its own
         self._step, self._first, self._load = 0, 0, RankLoad()
 
-    @property
-    def meets(self) -> bool:
-        """See Trainer."""
-        return self._trainer.meets
-
-    @property
-    def loss(self) -> float | None:
-        """See Trainer."""
-        return self._trainer.loss
-
-    def begin(self, reader: str, trial: int, seed: int) -> None:
-        """See Trainer."""
-        self._trainer.begin(reader, trial, seed)
+    def before_trial(self, trial: Running) -> None:  # noqa: ARG002 - an Observer's
+        """See Observer."""
         self._step, self._first, self._load = 0, self._number, RankLoad()
 
-    def step(self, batch: Batch) -> Spent:
-        """See Trainer."""
-        return self._trainer.step(batch)
+    def after_step(self, segment: Segment) -> Mapping[int, After]:
+        """See Observer. Steps that deliver nothing to this rank do not count, so that it asks for all."""
+        clock = segment.log.clock
+
+        def save(step: int, _: Iterator[Batch | None]) -> None:
+            self._step += 1
+            if self._step % self._every == 0:
+                self.save()
+                clock[step, -1] = time.perf_counter()
+
+        return dict.fromkeys(range(len(clock)), save)
 
     def save(self) -> None:
-        """See Trainer. Every file is made durable."""
-        self._trainer.save()
-        self._step += 1
-        if self._step % self._every:
-            return
+        """Write a checkpoint. Every file is made durable."""
         self._number += 1
         began = time.perf_counter()
         folder = self._folder(self._number)
@@ -107,27 +79,15 @@ class BesideTrainer:
         load.synced.append(written.synced)
         load.fsyncs.append(written.fsyncs)
 
-    def finish(self) -> float:
-        """See Trainer."""
-        return self._trainer.finish()
-
-    def forward(self, batch: Batch) -> None:
-        """See Trainer."""
-        self._trainer.forward(batch)
-
-    def score(self) -> dict[str, float]:
-        """See Trainer."""
-        return self._trainer.score()
-
-    def end(self) -> Beside:
-        """See Trainer. All ranks call it together: another rank compares what each wrote last. DataError."""
+    def after_trial(self, trial: Running) -> None:
+        """See Observer. All ranks call it together: another rank compares what each wrote last. DataError."""
         numbers = self._comm.allgather(self._number if self._load.seconds else 0)
         writer = (self._comm.rank + 1) % self._comm.size
         cached = together(self._comm, lambda: self._dropped(numbers[writer]))[self._comm.rank]
         compared = together(self._comm, lambda: self._compare(numbers[writer]))[self._comm.rank]
         for number in range(max(self._first, self._number - KEPT) + 1, self._number + 1):
             self._forget(number)
-        return Beside(self._trainer.end(), replace(self._load, compared_bytes=compared, compared_cached=cached))
+        trial.times.load = replace(self._load, compared_bytes=compared, compared_cached=cached)
 
     def _dropped(self, number: int) -> int | None:
         """Have this host forget what it will read; bytes that it has in memory still, None: nobody can know.
@@ -159,19 +119,22 @@ class BesideTrainer:
 
 
 @contextmanager
-def beside(
-    trainer: Trainer, comm: Comm, model: CheckpointModel, every: int, fraction: float, below: Path, seed: int
-) -> Iterator[Trainer]:
-    """The trainer, with checkpoints of a model beside it, in a folder in `below` that is gone afterwards.
+def checkpoints_beside(rank: Rank) -> Iterator[CheckpointsBeside | None]:
+    """Checkpoints of the model that --checkpoint-load names, in a folder that is gone afterwards.
 
     All ranks call it together. EnvironmentFailure where the checkpoints do not fit.
     """
-    chosen = parts(model, comm.size, default_shards(model, comm.size), SHARDED, fraction)
+    options, comm = rank.job.options, rank.comm
+    if not options.checkpoint_load:
+        yield None
+        return
+    model, below = MODELS[options.checkpoint_load], Path(options.checkpoint_load_dir or rank.folder.parent)
+    chosen = parts(model, comm.size, default_shards(model, comm.size), SHARDED, options.checkpoint_load_fraction)
     together(comm, lambda: _require_space(below, KEPT * total(chosen)) if comm.rank == 0 else None)
     with outlasted_folder(FOLDER, below) if comm.rank == 0 else nullcontext(below) as made:
         place = Path(comm.allgather(str(made))[0])
-        with closing(Hands(Content(seed))) as hands:
-            yield BesideTrainer(trainer, comm, hands, chosen, place, every)
+        with closing(Hands(Content(rank.job.seed % SEED_LIMIT))) as hands:
+            yield CheckpointsBeside(comm, hands, chosen, place, options.checkpoint_load_every)
         comm.barrier()  # nobody is at work in the folder
 
 
