@@ -10,8 +10,7 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import MB, System
 from dlio_bench.harness.plan.draws import Purpose, shuffled, words
 from dlio_bench.harness.plan.placement.contents import Sizes
-from dlio_bench.harness.simulator.fills import Floats
-from dlio_bench.harness.simulator.model import Costs, costs
+from dlio_bench.harness.simulator.model import Costs, Floats, costs
 
 
 class Case(Struct, frozen=True, dict=True):

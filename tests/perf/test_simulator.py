@@ -22,7 +22,7 @@ def test_lower_bound(benchmark: BenchmarkFixture) -> None:
 
 @pytest.mark.benchmark(group="one row, 40 000 accesses")
 @pytest.mark.parametrize("policy", ["shuffled", "double-buffer", "clairvoyant"])
-@pytest.mark.parametrize("nodes", [4, 64])  # event by event, vectorised
+@pytest.mark.parametrize("nodes", [4, 64])
 def test_one_row(benchmark: BenchmarkFixture, policy: str, nodes: int) -> None:
     outcome, _, _ = benchmark(run, case(nodes), POLICIES[policy], WORST)
     assert outcome.seconds > 0
