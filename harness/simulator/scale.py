@@ -39,6 +39,7 @@ from dlio_bench.harness.simulator.predict import (
 )
 from dlio_bench.interruptible import interruptible
 
+ALL_NODES = 10_000_000  # accesses up to which every node is simulated: about 200 bytes each
 SAMPLED, FEWEST_SAMPLED = 32, 8  # most and fewest nodes: for jobs of 48 to 200 nodes, 8 are as exact as 32
 SAMPLED_ACCESSES = 12_000_000  # of all sampled nodes: about 5 microseconds and 100 bytes each
 STREAMS = 2  # epochs at a time: each takes about 50 bytes a sample
@@ -58,7 +59,9 @@ class Streamed(Struct, frozen=True):
 
 
 def sampled_nodes(case: Case) -> int:
-    """How many of a large job's nodes are simulated: enough for SAMPLED_ACCESSES accesses, from 8 to 32."""
+    """How many nodes are simulated: all, or, in a large job, enough for SAMPLED_ACCESSES accesses, from 8 to 32."""
+    if case.accesses <= ALL_NODES or case.nodes <= SAMPLED:
+        return case.nodes
     return min(SAMPLED, max(FEWEST_SAMPLED, SAMPLED_ACCESSES // (case.per_epoch * case.epochs)))
 
 

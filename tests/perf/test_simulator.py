@@ -5,9 +5,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from dlio_bench.harness.cluster.system import shipped
 from dlio_bench.harness.plan.policies import POLICIES
-from dlio_bench.harness.simulator.cases import Case
+from dlio_bench.harness.simulator.cases import SCENARIOS, Case
 from dlio_bench.harness.simulator.predict import WORST, lower_bound, run
-from dlio_bench.harness.simulator.scenarios import SCENARIOS
 
 
 def case(nodes: int) -> Case:

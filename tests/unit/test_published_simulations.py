@@ -8,10 +8,9 @@ from dlio_bench.harness.cluster.system import Rates, shipped
 from dlio_bench.harness.plan.placement.contents import from_file_system
 from dlio_bench.harness.plan.placement.rule import Behaviour
 from dlio_bench.harness.simulator import published, stepwise
-from dlio_bench.harness.simulator.cases import Case
+from dlio_bench.harness.simulator.cases import SCENARIOS, Case
 from dlio_bench.harness.simulator.fills import Trace, fill
 from dlio_bench.harness.simulator.predict import PUBLISHED, WORST, names, predict
-from dlio_bench.harness.simulator.scenarios import SCENARIOS
 
 
 def scenario(name: str, part: int = 1, seed: int = 1, **tiers: int) -> Case:

@@ -11,12 +11,11 @@ from dlio_bench.harness.plan.placement.contents import from_file_system
 from dlio_bench.harness.plan.placement.rule import Behaviour
 from dlio_bench.harness.plan.policies import POLICIES
 from dlio_bench.harness.simulator import stepwise
-from dlio_bench.harness.simulator.cases import Case
+from dlio_bench.harness.simulator.cases import SCENARIOS, Case
 from dlio_bench.harness.simulator.fills import Trace, all_copies, fill, round_robin, trace
 from dlio_bench.harness.simulator.model import Costs, Crowd, costs
 from dlio_bench.harness.simulator.predict import WORST, lower_bound, run
 from dlio_bench.harness.simulator.published import LoggedClients
-from dlio_bench.harness.simulator.scenarios import SCENARIOS
 
 DECK = shipped("deck")
 PLAIN = Costs(
