@@ -6,7 +6,8 @@ of a node as fast as `pfs_link`, and all nodes as fast as t(gamma) with gamma th
 longer when all nodes read (`System.pfs_stream_all`): the difference is added to the latency of each read.
 """
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from dlio_bench.harness.cluster.system import MB, Rates, Stream, System
@@ -85,6 +86,26 @@ class Memory:
         link = self._links[node]
         _, end = link.reserve(self._clock.now, size)
         yield end + size / self._alone - size / link.rate
+
+
+class Cache:
+    """A cache on the way to the file system, with room for so many samples. It drops the least recently read first."""
+
+    def __init__(self, room: int, samples: Iterable[int] = ()) -> None:
+        self.room, self._samples = room, OrderedDict.fromkeys(samples)
+
+    def has(self, sample: int) -> bool:
+        """Whether it has a sample. It has the sample afterwards."""
+        hit = sample in self._samples
+        self._samples[sample] = None
+        self._samples.move_to_end(sample)
+        if len(self._samples) > self.room:
+            self._samples.popitem(last=False)
+        return hit
+
+    def clear(self) -> None:
+        """Drop all samples."""
+        self._samples.clear()
 
 
 class Cores:

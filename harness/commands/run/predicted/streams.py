@@ -1,33 +1,140 @@
-"""A reader of streams on the virtual clock: producers read the plan and publish it, trainers take what is theirs."""
+"""A reader of streams on the virtual clock: producers read the plan and publish it, trainers take what is theirs.
+
+streams/dealing.py says who publishes and who takes which batch, as when a reader runs. This file adds the time: the
+queue of a producer, the link to a trainer, and the slots of a trainer.
+"""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from dlio_bench.harness.cluster.environment import usable_cores
-from dlio_bench.harness.cluster.system import STAGING
+from dlio_bench.harness.cluster.system import MB, STAGING, Stream, System
 from dlio_bench.harness.commands.run.predicted import runtime
-from dlio_bench.harness.commands.run.predicted.chunks import Cut, chunks, handles_kept
-from dlio_bench.harness.commands.run.predicted.devices import FileSystem
-from dlio_bench.harness.commands.run.predicted.execution import (
-    Executed,
-    Setting,
-    cache_device,
-    cached_shares,
-    side_by_side,
-)
-from dlio_bench.harness.commands.run.predicted.streaming import Coming, Queue, Slots, Wires, rates_of, receiver
-from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process
+from dlio_bench.harness.commands.run.predicted.chunks import chunks, handles_kept
+from dlio_bench.harness.commands.run.predicted.devices import Device, FileSystem
+from dlio_bench.harness.commands.run.predicted.setting import Executed, Setting
+from dlio_bench.harness.simulator.kernel import Clock, Link, Process, Signal
 from dlio_bench.harness.streams.dealing import Dealt, Part, published, putting, taken
 from dlio_bench.harness.streams.modes import ROUND_ROBIN
 
+ANY_BYTES = 1 << 20  # of a step, where one rate stands for all
 FREELY = runtime.Pace(0.0, "none", 1)  # producers do not compute and do not wait for each other
 Put: TypeAlias = Callable[[int], Process]  # hands a step of a producer's plan over
 
 
+class Queue:
+    """Steps of one stream: at most `limit` that not all `readers` are past yet."""
+
+    def __init__(self, clock: Clock, limit: int, readers: int = 1) -> None:
+        self._clock, self._limit = clock, limit
+        self._steps, self._past = 0, [0] * readers
+        self._room, self._more = Signal(), Signal()
+
+    def put(self, copied: Process) -> Process:
+        """Add a step when there is room for it, and it is copied."""
+        while self._steps - min(self._past) >= self._limit:
+            yield self._room
+        yield from copied
+        self._steps += 1
+        self._clock.wake(self._more)
+
+    def come(self, step: int) -> Process:
+        """Wait until there is a step of this number."""
+        while self._steps <= step:
+            yield self._more
+
+    def release(self, reader: int, step: int) -> None:
+        """A reader needs this step and those before it no more."""
+        self._past[reader] = step + 1
+        self._clock.wake(self._room)
+
+
+class Wires:
+    """What each producer sends through: its trainers share its rate, and the latency of a step comes on top."""
+
+    def __init__(self, clock: Clock, rates: Stream, producers: int) -> None:
+        self._clock, self._rates = clock, rates
+        self._links = [Link(rates.points[-1][1] * MB) for _ in range(producers)]
+        self.open_seconds, self.bytes = 0.0, 0
+
+    def read(self, node: int, size: int) -> Process:
+        """Move a step of `size` bytes from a producer, whose number is `node`. See Device."""
+        self.bytes += size
+        link = self._links[node]
+        _, end = link.reserve(self._clock.now, size)
+        yield end + max(self._rates.seconds(size) - size / link.rate, 0.0)
+
+
+class Slots:
+    """A trainer's bounded buffer: who fills it waits for a free slot, the trainer for a full one."""
+
+    def __init__(self, clock: Clock, slots: int) -> None:
+        self._clock, self._free, self._filled = clock, slots, 0
+        self._room, self._ready = Signal(), Signal()
+
+    def take(self) -> Process:
+        """Get a free slot."""
+        while not self._free:
+            yield self._room
+        self._free -= 1
+
+    def fill(self) -> None:
+        """The next batch is in its slot."""
+        self._filled += 1
+        self._clock.wake(self._ready)
+
+    def batch(self, step: int) -> Process:
+        """The trainer gets the batch of the next step; asking for it frees the slot of the last one."""
+        if step:
+            self._free += 1
+            self._clock.wake(self._room)
+        while self._filled <= step:
+            yield self._ready
+
+
+class Coming(Struct, frozen=True):
+    """A step that a trainer takes. reader, number: of the trainer among those of the stream, and of the step in it.
+
+    size: bytes; None: the step is for another rank.
+    """
+
+    queue: Queue
+    producer: int
+    reader: int
+    number: int
+    size: int | None
+
+
+def receiver(slots: Slots, wires: Device, steps: Iterable[Coming]) -> Process:
+    """readers/streamed.py: a thread takes steps of streams, in the order of the plan, into free slots."""
+    for step in steps:
+        if step.size is not None:
+            yield from slots.take()
+        yield from step.queue.come(step.number)
+        yield from wires.read(step.producer, step.size or 0)
+        step.queue.release(step.reader, step.number)
+        if step.size is not None:
+            slots.fill()
+
+
+def rates_of(system: System, *, virtual: bool, nodes: int) -> tuple[Stream, str | None]:
+    """The rate of a stream by bytes of a step, and what a user should know where it was not measured."""
+    if system.adios_stream is not None:
+        return system.adios_stream, None
+    between = nodes > 1 and not virtual
+    if between and system.network:
+        return Stream(((ANY_BYTES, system.network),)), "they are taken to be as fast as the network"
+    rate = next(tier for tier in system.tiers if tier.name == STAGING).read.at(1)
+    where = "between nodes too, as the description has no rate of the network either" if between else "on one machine"
+    return Stream(((ANY_BYTES, rate),)), f"they are taken to be as fast as memory ({where})"
+
+
 def execute_streams(setting: Setting) -> Executed:
-    """See execution.execute. Producers are ranks of their own, or threads of the trainers' processes (--inline)."""
+    """Run the reader to its end. Producers are ranks of their own, or threads of the trainers' processes (--inline)."""
     assert setting.job.streaming is not None
     return _inline(setting) if setting.job.streaming.inline else _published(setting)
 
@@ -38,7 +145,7 @@ def _inline(setting: Setting) -> Executed:
     assert job.streaming is not None
     pfs, meetings = FileSystem(clock, setting.system, job.nodes), setting.meetings(clock)
     copying = setting.memory(clock, setting.tier(STAGING), write=True)
-    produce = _producers(setting, clock, pfs, cached_shares(setting, side_by_side(setting)))
+    produce = _producers(setting, clock, pfs, setting.cached_shares(setting.side_by_side()))
     ranks = [setting.rank(number, ()) for number in range(job.ranks)]
 
     def handing(rank: runtime.Rank, sizes: Sequence[int], slots: Slots) -> Put:
@@ -52,7 +159,7 @@ def _inline(setting: Setting) -> Executed:
     for rank, plan, meeting in zip(ranks, _plans(setting), meetings, strict=True):
         slots = Slots(clock, job.streaming.queue)
         sizes = [setting.bytes_of(part.ids) for part in plan]
-        clock.start(slots.trainer(rank, meeting, setting.pace()))
+        clock.start(runtime.train(clock, rank, meeting, setting.pace(), slots.batch))
         clock.start(produce(rank.node, plan, handing(rank, sizes, slots), None))
     clock.run()
     return Executed(ranks, 0.0, {"pfs": pfs.bytes, "local": 0})
@@ -95,11 +202,11 @@ def _published(setting: Setting) -> Executed:
             queue = queues[step.producer][0 if mode.shared else trainer]
             yield Coming(queue, step.producer, place, number, size)
 
-    produce = _producers(setting, clock, pfs, cached_shares(setting, _in_turn(dealt, nodes)))
+    produce = _producers(setting, clock, pfs, setting.cached_shares(_in_turn(dealt, nodes)))
     ranks = [setting.rank(number, ()) for number in range(job.ranks)]
     for trainer, (rank, meeting) in enumerate(zip(ranks, meetings, strict=True)):
         slots = Slots(clock, setting.slots())
-        clock.start(slots.trainer(rank, meeting, setting.pace()))
+        clock.start(runtime.train(clock, rank, meeting, setting.pace(), slots.batch))
         clock.start(receiver(slots, wires, coming(trainer)))
     for producer, batches in enumerate(dealt):
         plan = [batch.part for batch in batches]
@@ -112,8 +219,8 @@ def _producers(
     setting: Setting, clock: Clock, pfs: FileSystem, shares: Sequence[float]
 ) -> Callable[[int, Sequence[Part], Put, float | None], Process]:
     """How a producer of a node reads its plan ahead and puts batch after batch; the last argument: its cores."""
-    cut = Cut(setting.sample_view, setting.job.options.check_crc, setting.system.preprocess)
-    devices, slots = runtime.Devices(pfs, cache_device(setting, clock), setting.cores(clock)), setting.slots()
+    cut = setting.cut
+    devices, slots = runtime.Devices(pfs, setting.cache_device(clock), setting.cores(clock)), setting.slots()
 
     def produce(node: int, plan: Sequence[Part], put: Put, cores: float | None) -> Process:
         work = chunks(cut, [part.ids for part in plan], [shares[part.epoch] for part in plan])
@@ -121,8 +228,10 @@ def _producers(
         fetch = partial(
             runtime.fetch_reads, clock, rank, devices, runtime.Handles(handles_kept(setting.dataset), pfs.open_seconds)
         )
-        ahead = runtime.Ahead(clock, rank, fetch, setting.reading(work, cores=cores), slots)
-        return ahead.trainer(Meeting(clock, 1, 0.0), FREELY, put)
+        ahead = runtime.Ahead(clock, rank, fetch, setting.reading(work, cores=cores), slots, FREELY)
+        for step in range(len(plan)):
+            yield from ahead.batch(step)
+            yield from put(step)
 
     return produce
 
