@@ -7,7 +7,7 @@ longer when all nodes read (`System.pfs_stream_all`): the difference is added to
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from dlio_bench.harness.cluster.system import MB, Rates, Stream, System
@@ -66,26 +66,34 @@ def _crowded(system: System, nodes: int, quickest: float) -> float:
     return sum(extra) / len(extra)
 
 
-class Memory:
-    """A node's own tier: one thread reads at the rate for one thread, all threads together at that for their number.
+class Links:
+    """Devices that each serve all their readers together at `rate` bytes a second, one after the other.
 
-    shared: virtual nodes share one tier.
+    alone(size): seconds of a read by a thread that reads alone; what it takes beyond `rate` is added. shared: virtual
+    nodes share one device.
     """
 
-    def __init__(self, clock: Clock, rates: Rates, threads: int, nodes: int, *, shared: bool) -> None:
-        self._clock = clock
-        self.open_seconds = 0.0
-        self._alone = rates.at(1) * MB
-        most = max(rates.at(threads) * MB, self._alone)
-        self._links = [Link(most)] * nodes if shared else [Link(most) for _ in range(nodes)]
-        self.bytes = 0
+    def __init__(
+        self, clock: Clock, rate: float, alone: Callable[[int], float], nodes: int, *, shared: bool = False
+    ) -> None:
+        self._clock, self._alone = clock, alone
+        self._links = [Link(rate)] * nodes if shared else [Link(rate) for _ in range(nodes)]
+        self.open_seconds, self.bytes = 0.0, 0
 
     def read(self, node: int, size: int) -> Process:
         """See Device. Writing takes as long, at the rates of writing."""
         self.bytes += size
         link = self._links[node]
         _, end = link.reserve(self._clock.now, size)
-        yield end + size / self._alone - size / link.rate
+        yield end + max(self._alone(size) - size / link.rate, 0.0)
+
+
+class Memory(Links):
+    """A node's own tier: one thread reads at the rate for one thread, all threads together at that for their number."""
+
+    def __init__(self, clock: Clock, rates: Rates, threads: int, nodes: int, *, shared: bool) -> None:
+        alone = rates.at(1) * MB
+        super().__init__(clock, max(rates.at(threads) * MB, alone), lambda size: size / alone, nodes, shared=shared)
 
 
 class Cache:

@@ -5,19 +5,17 @@ queue of a producer, the link to a trainer, and the slots of a trainer.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeAlias
-
-from msgspec import Struct
 
 from dlio_bench.harness.cluster.environment import usable_cores
 from dlio_bench.harness.cluster.system import MB, STAGING, Stream, System
 from dlio_bench.harness.commands.run.predicted import runtime
 from dlio_bench.harness.commands.run.predicted.chunks import chunks, handles_kept
-from dlio_bench.harness.commands.run.predicted.devices import Device, FileSystem
+from dlio_bench.harness.commands.run.predicted.devices import FileSystem, Links
 from dlio_bench.harness.commands.run.predicted.setting import Executed, Setting
-from dlio_bench.harness.simulator.kernel import Clock, Link, Process, Signal
+from dlio_bench.harness.simulator.kernel import Clock, Process, Signal
 from dlio_bench.harness.streams.dealing import Dealt, Part, published, putting, taken
 from dlio_bench.harness.streams.modes import ROUND_ROBIN
 
@@ -53,22 +51,6 @@ class Queue:
         self._clock.wake(self._room)
 
 
-class Wires:
-    """What each producer sends through: its trainers share its rate, and the latency of a step comes on top."""
-
-    def __init__(self, clock: Clock, rates: Stream, producers: int) -> None:
-        self._clock, self._rates = clock, rates
-        self._links = [Link(rates.points[-1][1] * MB) for _ in range(producers)]
-        self.open_seconds, self.bytes = 0.0, 0
-
-    def read(self, node: int, size: int) -> Process:
-        """Move a step of `size` bytes from a producer, whose number is `node`. See Device."""
-        self.bytes += size
-        link = self._links[node]
-        _, end = link.reserve(self._clock.now, size)
-        yield end + max(self._rates.seconds(size) - size / link.rate, 0.0)
-
-
 class Slots:
     """A trainer's bounded buffer: who fills it waits for a free slot, the trainer for a full one."""
 
@@ -94,31 +76,6 @@ class Slots:
             self._clock.wake(self._room)
         while self._filled <= step:
             yield self._ready
-
-
-class Coming(Struct, frozen=True):
-    """A step that a trainer takes. reader, number: of the trainer among those of the stream, and of the step in it.
-
-    size: bytes; None: the step is for another rank.
-    """
-
-    queue: Queue
-    producer: int
-    reader: int
-    number: int
-    size: int | None
-
-
-def receiver(slots: Slots, wires: Device, steps: Iterable[Coming]) -> Process:
-    """readers/streamed.py: a thread takes steps of streams, in the order of the plan, into free slots."""
-    for step in steps:
-        if step.size is not None:
-            yield from slots.take()
-        yield from step.queue.come(step.number)
-        yield from wires.read(step.producer, step.size or 0)
-        step.queue.release(step.reader, step.number)
-        if step.size is not None:
-            slots.fill()
 
 
 def rates_of(system: System, *, virtual: bool, nodes: int) -> tuple[Stream, str | None]:
@@ -177,7 +134,9 @@ def _published(setting: Setting) -> Executed:
     nodes = [producer % job.nodes for producer in range(producers)]  # see Layout.producer
     pfs, meetings = FileSystem(clock, setting.system, len(set(nodes))), setting.meetings(clock)
     copying = setting.memory(clock, setting.tier(STAGING), write=True)
-    wires = Wires(clock, rates_of(setting.system, virtual=job.virtual, nodes=job.nodes)[0], producers)
+    rates, _ = rates_of(setting.system, virtual=job.virtual, nodes=job.nodes)
+    # the trainers of a producer share its rate, and the latency of a step comes on top
+    wires = Links(clock, rates.points[-1][1] * MB, rates.seconds, producers)
     held, streams = streaming.steps_held(mode, job.ranks), 1 if mode.shared else job.ranks
     queues = [[Queue(clock, held, job.ranks if mode.shared else 1) for _ in range(streams)] for _ in range(producers)]
     sizes = [{(each.position, each.rank): setting.bytes_of(each.part.ids) for each in batches} for batches in dealt]
@@ -191,23 +150,29 @@ def _published(setting: Setting) -> Executed:
 
         return put
 
-    def coming(trainer: int) -> Iterator[Coming]:
-        """The steps of a trainer, as ADIOS2 deals them."""
+    def receive(trainer: int, slots: Slots) -> Process:
+        """readers/streamed.py: a thread takes the steps that ADIOS2 deals to a trainer, in order, into free slots."""
         rank, place = models[trainer][1], trainer if mode.shared else 0
         next_step = dict.fromkeys(range(producers), place if mode.name == ROUND_ROBIN else 0)
         for step in taken(len(plans[0]), len(plans), mode.name, rank, producers):
-            number = next_step[step.producer]
+            number, queue = next_step[step.producer], queues[step.producer][0 if mode.shared else trainer]
             next_step[step.producer] += job.ranks if mode.name == ROUND_ROBIN else 1
-            size = None if step.position is None else sizes[step.producer][step.position, rank]
-            queue = queues[step.producer][0 if mode.shared else trainer]
-            yield Coming(queue, step.producer, place, number, size)
+            # a step of another rank brings nothing
+            size = 0 if step.position is None else sizes[step.producer][step.position, rank]
+            if step.position is not None:
+                yield from slots.take()
+            yield from queue.come(number)
+            yield from wires.read(step.producer, size)
+            queue.release(place, number)
+            if step.position is not None:
+                slots.fill()
 
     produce = _producers(setting, clock, pfs, setting.cached_shares(_in_turn(dealt, nodes)))
     ranks = [setting.rank(number, ()) for number in range(job.ranks)]
     for trainer, (rank, meeting) in enumerate(zip(ranks, meetings, strict=True)):
         slots = Slots(clock, setting.slots())
         clock.start(runtime.train(clock, rank, meeting, setting.pace(), slots.batch))
-        clock.start(receiver(slots, wires, coming(trainer)))
+        clock.start(receive(trainer, slots))
     for producer, batches in enumerate(dealt):
         plan = [batch.part for batch in batches]
         clock.start(produce(nodes[producer], plan, putting_of(producer), usable_cores()))
