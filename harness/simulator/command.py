@@ -16,13 +16,11 @@ from dlio_bench.harness.ground.folders import output_folder
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.plan.placement.rule import Sizes
 from dlio_bench.harness.plan.policies import ALIASES, POLICIES, STREAM, find
-from dlio_bench.harness.simulator import axes, grid, predict
-from dlio_bench.harness.simulator.answers import answer
+from dlio_bench.harness.simulator import answers, axes, predict
 from dlio_bench.harness.simulator.axes import NODES, Axis
-from dlio_bench.harness.simulator.cases import Case
+from dlio_bench.harness.simulator.cases import SCENARIOS, Case
 from dlio_bench.harness.simulator.options import Options
 from dlio_bench.harness.simulator.predict import PUBLISHED
-from dlio_bench.harness.simulator.scenarios import SCENARIOS
 from dlio_bench.reports.document.typed import to_json
 from dlio_bench.reports.simulation import document as simulation
 from dlio_bench.reports.simulation import text as simulation_text
@@ -31,6 +29,7 @@ from dlio_bench.units import format_seconds
 
 WORKLOAD_EPOCHS = 3  # the first fills the caches, two read from them
 REPORT = "report.html"
+_SCENARIOS = {name.lower(): row for name, row in SCENARIOS.items()}
 
 
 def simulate(options: Options) -> int:
@@ -70,12 +69,12 @@ def _write(document: Simulation, folder: Path) -> None:
 
 
 def _tell_if_long(case: Case, vary: tuple[Axis, ...], names: tuple[str, ...]) -> None:
-    seconds = grid.expected_seconds(case, vary, names)
-    if seconds <= grid.LONG:
+    seconds = answers.expected_seconds(case, vary, names)
+    if seconds <= answers.LONG:
         return
     task, fewer = "This", "epochs"
     if vary:
-        task, fewer = f"{len(list(grid.cells(vary)))} cells of {len(names)} policies", "values, epochs"
+        task, fewer = f"{len(list(answers.cells(vary)))} cells of {len(names)} policies", "values, epochs"
     expected = f"{task} will take about {format_seconds(seconds)}."
     print(f"dlio-bench: {expected} Fewer {fewer} or policies (--policy) take less.", file=sys.stderr)
 
@@ -84,10 +83,12 @@ def _answered(case: Case, options: Options, names: tuple[str, ...]) -> Simulatio
     progress = Progress()
     try:
         if options.vary:
-            return grid.answer(case, options.vary, names, options.pfs_clients, progress.show)
-        named = {name.lower(): row for name, row in SCENARIOS.items()}.get((options.scenario or "").lower())
-        as_published = named is not None and named.simulated
-        return answer(case, names, options.pfs_clients, options.accesses, progress.show, as_published=as_published)
+            return answers.answer_grid(case, options.vary, names, options.pfs_clients, progress.show)
+        named = _SCENARIOS.get((options.scenario or "").lower())
+        return answers.answer(
+            case, names, options.pfs_clients, options.accesses, progress.show,
+            as_published=named is not None and named.simulated,
+        )  # fmt: skip
     finally:
         progress.done()
 
@@ -138,8 +139,7 @@ def _scenario_case(options: Options) -> Case:
     assert options.scenario is not None
     if options.compute is not None:
         raise UsageError("--compute is for workloads: a scenario has its own compute rate. Leave it out.")
-    names = {name.lower(): row for name, row in SCENARIOS.items()}
-    scenario = names.get(options.scenario.lower())
+    scenario = _SCENARIOS.get(options.scenario.lower())
     if scenario is None:
         raise unknown("scenario", options.scenario, list(SCENARIOS))
     return Case(

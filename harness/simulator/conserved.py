@@ -6,7 +6,7 @@ are in readers/placed/rules.py: the first thread of a node that needs a kept sam
 thread. A node that does not keep a sample asks its holder, which fetches it if no thread has begun; if the reader
 guesses (Behaviour.guesses), it asks only for what is there. Those rules choose a source from what a rank knows; here
 the node knows when every sample is where, and the costs of all sources decide. (`run --predict` replays the rules
-themselves.) Steps, buffer and costs are those of events.py.
+themselves.) Steps, buffer and costs are those of stepwise.py.
 
 Events come in the order of time: a thread begins a fetch, a trainer continues, a node ends its batch. That costs some
 microseconds for each access of a simulated node.
@@ -22,11 +22,9 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from dlio_bench.harness.plan.placement.rule import Behaviour, Integers, NodeContents, from_file_system
-from dlio_bench.harness.simulator.fills import NEVER, Floats
+from dlio_bench.harness.simulator.fills import NEVER
 from dlio_bench.harness.simulator.kernel import Link
-from dlio_bench.harness.simulator.model import Costs
-from dlio_bench.harness.simulator.steps import Crowd
-from dlio_bench.harness.simulator.traces import Outcome
+from dlio_bench.harness.simulator.model import Costs, Crowd, Floats, Outcome
 
 FILL, STAGE, TRAIN, END = range(4)  # what happens at an event
 NOBODY = -1

@@ -1,4 +1,4 @@
-"""When each tier has its samples: the threads of each tier fill it from the start of the run."""
+"""When each tier has its samples, by sample and by access: its threads fill it from the start of the run."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dlio_bench.harness.plan.placement.rule import Integers, NodeContents
-from dlio_bench.harness.simulator.model import Costs
+from dlio_bench.harness.simulator.model import Costs, Floats
 
-Floats = npt.NDArray[np.float64]
 Tiers = npt.NDArray[np.int8]
 NEVER = np.inf
 
@@ -109,3 +108,25 @@ def _offer(
     second[ids] = np.where(earlier, first[ids], np.minimum(second[ids], done))
     first[ids] = np.where(earlier, done, first[ids])
     holder[ids] = np.where(earlier, node, holder[ids])
+
+
+class Trace(Struct, frozen=True):
+    """One node's accesses, [accesses] each: `size` in MB, the rest as in Copies.
+
+    room: MB that each takes in the staging buffer, if that is not its size.
+    """
+
+    size: Floats
+    local_done: Floats
+    local_tier: Tiers
+    remote_done: tuple[Floats, ...]
+    room: Floats | None = None
+
+
+def trace(ids: Integers, sizes: Floats, copies: Copies | None, tiers: int) -> Trace:
+    """The trace of a node that reads `ids` in this order; copies None: every sample is only on the PFS."""
+    if copies is None:
+        never = np.full(len(ids), NEVER)
+        return Trace(sizes[ids], never, np.zeros(len(ids), np.int8), (never,) * tiers)
+    remote = tuple(done[ids] for done in copies.remote_done)
+    return Trace(sizes[ids], copies.local_done[ids], copies.local_tier[ids], remote)

@@ -5,10 +5,16 @@ section 4. As in the simulations published there, a thread that reads a tier get
 every thread gets the node's share of the PFS. So the rates of threads add up (eq. 3.3), without contention for tiers.
 """
 
+from statistics import NormalDist
+
+import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import MB, System
+
+Floats = npt.NDArray[np.float64]
 
 
 class Costs(Struct, frozen=True):
@@ -63,3 +69,42 @@ def costs(system: System, nodes: int, sample: float | None = None) -> Costs:
         threads=tuple(tier.threads for tier in tiers),
         sample=sample or 0.0,
     )
+
+
+class Outcome(Struct, frozen=True):
+    """The result of an engine.
+
+    seconds: the whole run, with fills before the first step. stalls [nodes]: seconds that each node waited for data in
+    steps. read [nodes, tiers + 2]: MB read in steps from each local tier, from other nodes, and from the PFS. A sample
+    that is both staged and read on demand counts twice.
+    """
+
+    seconds: float
+    stalls: Floats
+    read: Floats
+
+
+class Crowd(Struct, frozen=True):
+    """All `nodes` of a job of which only some are simulated. largest [steps]: MB of the largest batch on any node.
+
+    A step then ends at mean + k * deviation of the ends on the simulated nodes. k is the place, in deviations, of the
+    largest batch of all nodes among the batches of the simulated ones. That is exact if time is proportional to bytes,
+    as in pure compute; otherwise it scales with the spread of the waits. If all samples have one size, k is that of the
+    largest of `nodes` normal numbers.
+    """
+
+    largest: Floats
+    nodes: int
+
+    def end(self, step: int, start: float, ends: Floats, read: Floats, compute: float) -> float:
+        """When a step that began at `start` ends for all nodes. ends, read [simulated nodes]: when each ends its batch,
+        and the batch's MB; `compute`: seconds of the largest batch.
+        """
+        largest, spread = float(self.largest[step]), float(read.std())
+        factor = (largest - float(read.mean())) / spread if spread > 1e-9 * largest else _largest(self.nodes)
+        return max(float(ends.max()), start + compute, float(ends.mean() + factor * ends.std()))
+
+
+def _largest(count: int) -> float:
+    """The expected largest of `count` standard normal numbers (Blom, Statistical Estimates, 1958)."""
+    return NormalDist().inv_cdf((count - 0.375) / (count + 0.25))

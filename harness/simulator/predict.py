@@ -10,15 +10,14 @@ from msgspec import Struct
 from dlio_bench.harness.cluster.system import MB
 from dlio_bench.harness.plan.placement.rule import DoesNotApplyError, NodeContents, Placement
 from dlio_bench.harness.plan.policies import POLICIES, Policy
-from dlio_bench.harness.simulator import conserved, events, published, steps
+from dlio_bench.harness.simulator import conserved, published, stepwise
 from dlio_bench.harness.simulator.cases import Case
-from dlio_bench.harness.simulator.fills import Copies, Fill, all_copies, fill
-from dlio_bench.harness.simulator.traces import Outcome, trace
+from dlio_bench.harness.simulator.fills import Copies, Fill, all_copies, fill, trace
+from dlio_bench.harness.simulator.model import Outcome
 
 CONSERVED, WORST, PUBLISHED = ("conserved", "worst", "published")
 LOWER_BOUND = "lower-bound"
 Filled: TypeAlias = tuple[float, float]  # MB read for tiers beside what steps read: from other nodes, from the PFS
-MANY_NODES = 32  # from here on the vectorised engine is the faster one
 
 
 class Prediction(Struct, frozen=True):
@@ -124,14 +123,11 @@ def run(case: Case, policy: Policy, pfs_clients: str) -> tuple[Outcome, Filled, 
         copies = all_copies([node.at_once() for node in fills] if rule.first else fills, len(case.sizes))
         sequences = _sequences(case, rule, keeps)
     traces = [trace(ids, case.megabytes, has, tiers) for ids, has in zip(sequences, copies, strict=True)]
+    clients: published.LoggedClients | None = None
     if pfs_clients == PUBLISHED:
         traces = [published.without_room_for_old(*node) for node in zip(traces, sequences, strict=True)]
         clients = published.LoggedClients(case.nodes, planned)
-        outcome = events.simulate(traces, case.batch, behaviour, case.costs, before, clients, shared_turn=True)
-    elif case.nodes < MANY_NODES:
-        outcome = events.simulate(traces, case.batch, behaviour, case.costs, before)
-    else:
-        outcome = steps.simulate(traces, case.batch, behaviour, case.costs, before)
+    outcome = stepwise.simulate(traces, case.batch, behaviour, case.costs, before, clients)
     return outcome, filled_by(fills), before
 
 

@@ -29,8 +29,7 @@ from msgspec.structs import replace
 
 from dlio_bench.harness.plan.placement.frequency import count_accesses
 from dlio_bench.harness.plan.placement.rule import Integers, NodeContents, Sizes, cut_into_tiers, from_file_system
-from dlio_bench.harness.simulator.fills import Fill
-from dlio_bench.harness.simulator.traces import Trace
+from dlio_bench.harness.simulator.fills import Fill, Trace
 
 CLAIRVOYANT = "clairvoyant"  # the placement that this simulator carries out in its own way
 Block: TypeAlias = tuple[int, ...]  # for each tier, how many of its first samples
@@ -56,11 +55,11 @@ class LoggedClients:
         return gamma
 
     def consumed(self, node: int, at: float) -> None:
-        """See events.Clients."""
+        """See stepwise.Clients."""
         self._consumed[node].append(at)
 
     def fetched(self, node: int, at: float) -> None:
-        """See events.Clients."""
+        """See stepwise.Clients."""
         self._fetched[node].append(at)
 
 

@@ -1,7 +1,7 @@
 """Jobs too large to simulate every node: the lower bound exactly, policies on a sample of the nodes.
 
 Epochs are streamed, two at a time. Only the sampled nodes' accesses and the largest batch of every step are kept; they
-give an estimate of each step's end on all nodes (steps.Crowd). What other nodes hold is estimated, too. An unsampled
+give an estimate of each step's end on all nodes (Crowd). What other nodes hold is estimated, too. An unsampled
 node is taken to keep the samples at the same positions of its sequence as a sampled node does, and to have them at the
 same time. Under `cooperative` the holders of all samples are known. Compared with full simulations of small jobs, the
 estimates are right within 4 %, with 8 sampled nodes as with 32: differences between nodes even out over the steps. So
@@ -21,9 +21,10 @@ from dlio_bench.harness.plan.placement.cooperative import first_holders, held_by
 from dlio_bench.harness.plan.placement.frequency import clairvoyant_node, counted_once
 from dlio_bench.harness.plan.placement.rule import NodeContents
 from dlio_bench.harness.plan.policies import Policy
-from dlio_bench.harness.simulator import conserved, steps
+from dlio_bench.harness.simulator import conserved, stepwise
 from dlio_bench.harness.simulator.cases import Case
-from dlio_bench.harness.simulator.fills import NEVER, Copies, Fill, Floats, fill, local_copies
+from dlio_bench.harness.simulator.fills import NEVER, Copies, Fill, fill, local_copies, trace
+from dlio_bench.harness.simulator.model import Crowd, Floats, Outcome
 from dlio_bench.harness.simulator.predict import (
     CONSERVED,
     LOWER_BOUND,
@@ -36,9 +37,9 @@ from dlio_bench.harness.simulator.predict import (
     row,
     useful,
 )
-from dlio_bench.harness.simulator.traces import Outcome, trace
 from dlio_bench.signals import interruptible
 
+ALL_NODES = 10_000_000  # accesses up to which every node is simulated: about 200 bytes each
 SAMPLED, FEWEST_SAMPLED = 32, 8  # most and fewest nodes: for jobs of 48 to 200 nodes, 8 are as exact as 32
 SAMPLED_ACCESSES = 12_000_000  # of all sampled nodes: about 5 microseconds and 100 bytes each
 STREAMS = 2  # epochs at a time: each takes about 50 bytes a sample
@@ -58,7 +59,9 @@ class Streamed(Struct, frozen=True):
 
 
 def sampled_nodes(case: Case) -> int:
-    """How many of a large job's nodes are simulated: enough for SAMPLED_ACCESSES accesses, from 8 to 32."""
+    """How many nodes are simulated: all, or, in a large job, enough for SAMPLED_ACCESSES accesses, from 8 to 32."""
+    if case.accesses <= ALL_NODES or case.nodes <= SAMPLED:
+        return case.nodes
     return min(SAMPLED, max(FEWEST_SAMPLED, SAMPLED_ACCESSES // (case.per_epoch * case.epochs)))
 
 
@@ -83,7 +86,7 @@ def predict(case: Case, policies: Sequence[str], pfs_clients: str, sampled: int)
     """A prediction for each policy, or the reason why a sample cannot give one. `pfs_clients`: conserved or worst."""
     streamed = stream(case, sampled)
     bound = case.costs.batch_seconds(float(streamed.largest.sum()), case.batch * len(streamed.largest))
-    crowd = steps.Crowd(streamed.largest, case.nodes)
+    crowd = Crowd(streamed.largest, case.nodes)
     for name in policies:
         if name == LOWER_BOUND:
             yield bound_row(bound)
@@ -100,7 +103,7 @@ def predict(case: Case, policies: Sequence[str], pfs_clients: str, sampled: int)
             yield Prediction(name, None, None, {}, None, reason=f"{reason} Use fewer nodes or epochs.")
 
 
-def _conserved(case: Case, policy: Policy, streamed: Streamed, crowd: steps.Crowd) -> tuple[Outcome, Filled]:
+def _conserved(case: Case, policy: Policy, streamed: Streamed, crowd: Crowd) -> tuple[Outcome, Filled]:
     keeps, represented = ESTIMATED[CONSERVED][policy.placement](case, streamed, useful(case, policy.rule))
     outcome, filled, _ = conserved.simulate(
         streamed.sequences, keeps, case.megabytes, case.batch, policy.behaviour, case.costs, crowd=crowd,
@@ -170,7 +173,7 @@ def _represented_nodes(case: Case, streamed: Streamed, position: int) -> list[in
     return others[position :: len(streamed.nodes)]
 
 
-def _sampled(case: Case, policy: Policy, streamed: Streamed, crowd: steps.Crowd) -> tuple[Outcome, Filled]:
+def _sampled(case: Case, policy: Policy, streamed: Streamed, crowd: Crowd) -> tuple[Outcome, Filled]:
     fills: list[Fill] = []
     remote: tuple[Floats, ...] = ()
     tiers = len(case.capacities)
@@ -181,7 +184,7 @@ def _sampled(case: Case, policy: Policy, streamed: Streamed, crowd: steps.Crowd)
     for position, sequence in enumerate(streamed.sequences):
         copies = Copies(*local_copies(fills[position], len(case.sizes)), remote) if fills else None
         traces.append(trace(sequence, case.megabytes, copies, tiers))
-    return steps.simulate(traces, case.batch, policy.behaviour, case.costs, crowd=crowd), filled_by(fills)
+    return stepwise.simulate(traces, case.batch, policy.behaviour, case.costs, crowd=crowd), filled_by(fills)
 
 
 def _elsewhere(case: Case, streamed: Streamed, fills: Sequence[Fill]) -> tuple[Floats, ...]:

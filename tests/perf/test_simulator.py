@@ -5,9 +5,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from dlio_bench.harness.cluster.system import shipped_system
 from dlio_bench.harness.plan.policies import POLICIES
-from dlio_bench.harness.simulator.cases import Case
+from dlio_bench.harness.simulator.cases import SCENARIOS, Case
 from dlio_bench.harness.simulator.predict import WORST, lower_bound, run
-from dlio_bench.harness.simulator.scenarios import SCENARIOS
 
 
 def case(nodes: int) -> Case:
@@ -22,7 +21,7 @@ def test_lower_bound(benchmark: BenchmarkFixture) -> None:
 
 @pytest.mark.benchmark(group="one row, 40 000 accesses")
 @pytest.mark.parametrize("policy", ["shuffled", "double-buffer", "clairvoyant"])
-@pytest.mark.parametrize("nodes", [4, 64])  # event by event, vectorised
+@pytest.mark.parametrize("nodes", [4, 64])
 def test_one_row(benchmark: BenchmarkFixture, policy: str, nodes: int) -> None:
     outcome, _, _ = benchmark(run, case(nodes), POLICIES[policy], WORST)
     assert outcome.seconds > 0

@@ -257,11 +257,8 @@ FAULTS = [
          "unit/test_indexing.py"),
     ),
     *_faults(
-        "harness/simulator/steps.py",
-        ("self.turn[rows] += 1", "self.turn[rows] += 0", "threads take turns", "unit/test_simulator_engines.py"),
-    ),
-    *_faults(
-        "harness/simulator/events.py",
+        "harness/simulator/stepwise.py",
+        ("self.turn[0] += 1", "self.turn[0] += 0", "threads take turns", "unit/test_simulator_engines.py"),
         ("self.stall += served - clock", "self.stall += served - start", "the stall of a node",
          "unit/test_simulator_engines.py"),
     ),

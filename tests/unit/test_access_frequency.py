@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from dlio_bench.errors import DataError
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.system import shipped_system
-from dlio_bench.harness.simulator.accesses import histogram
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.reports.simulation import document as simulation
 from dlio_bench.reports.simulation import figures as simulation_figures
@@ -50,7 +49,7 @@ def test_a_plan_is_counted_sample_by_sample(nodes: int, batch: int, epochs: int,
     case = Case("plan", sizes, nodes, batch, epochs, seed, shipped_system("deck"))
     reads = [list(case.epoch(number)[:, 0].ravel()) for number in range(epochs)]
     times = [sum(sample in epoch for epoch in reads) for sample in range(len(sizes))]
-    counted = histogram(case)
+    counted = case.access_histogram()
     assert counted.tolist() == [times.count(number) for number in range(epochs + 1)]
     found = complete(counted.tolist(), node=0, reads=case.per_epoch, delta=0.5)
     assert found.mean * len(sizes) == pytest.approx(sum(times))
@@ -62,7 +61,7 @@ def test_a_plan_is_counted_sample_by_sample(nodes: int, batch: int, epochs: int,
 
 def test_a_shuffled_plan_follows_the_distribution() -> None:
     case = Case("plan", np.full(40_000, 1000), 4, 10, 50, 7, shipped_system("deck"))
-    found = complete(histogram(case).tolist(), node=0, reads=case.per_epoch, delta=0.3)
+    found = complete(case.access_histogram().tolist(), node=0, reads=case.per_epoch, delta=0.3)
     for samples, expected in zip(found.histogram, found.expected, strict=True):
         assert abs(samples - expected) < 6 * math.sqrt(expected) + 3  # Poisson
 

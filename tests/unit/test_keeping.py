@@ -5,8 +5,8 @@ import pytest
 
 from dlio_bench.harness.cluster.system import Rates
 from dlio_bench.harness.commands.run.predicted import runtime
-from dlio_bench.harness.commands.run.predicted.devices import Cores, FileSystem, Memory
-from dlio_bench.harness.commands.run.predicted.keeping import Cache, Costs, Keeping, NodeTiers
+from dlio_bench.harness.commands.run.predicted.devices import Cache, Cores, FileSystem, Memory
+from dlio_bench.harness.commands.run.predicted.placed import Costs, Keeping, NodeTiers
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.policies import PLACEMENTS
 from dlio_bench.harness.readers.placed.layout import Sequences, lay_out
@@ -44,9 +44,14 @@ def run(
             yield from meeting.meet()
         for filler in [] if one.first else keeping.fill(number, 2, copies=False, patient=True):
             clock.start(filler)
-        ahead = runtime.Ahead(clock, rank, lambda chunk: keeping.fetch(number, chunk), Readers(2, trainer=False), 4)
-        pace = runtime.Pace(step_seconds, "step", 1)
-        yield from ahead.trainer(meeting, pace, lambda step: keeping.complete(number, step))
+        pace, readers = runtime.Pace(step_seconds, "step", 1), Readers(2, trainer=False)
+        ahead = runtime.Ahead(clock, rank, lambda chunk: keeping.fetch(number, chunk), readers, 4, pace)
+
+        def batch(step: int) -> Process:
+            yield from ahead.batch(step)
+            yield from keeping.complete(number, step)
+
+        yield from runtime.train(clock, rank, meeting, pace, batch)
         keeping.end(number)
 
     for number, own in enumerate(ids):

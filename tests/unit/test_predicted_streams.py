@@ -15,7 +15,7 @@ from dlio_bench.harness.commands.run.asked.models import TrainedModel
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.asked.request import look_up
 from dlio_bench.harness.commands.run.predicted import prediction
-from dlio_bench.harness.commands.run.predicted.streaming import Queue, rates_of
+from dlio_bench.harness.commands.run.predicted.streams import Queue, rates_of
 from dlio_bench.harness.plan.policies import find as policy
 from dlio_bench.harness.simulator.kernel import Clock, Process
 from dlio_bench.harness.storage.pfs.spec import parse_spec

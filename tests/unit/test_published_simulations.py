@@ -6,12 +6,10 @@ from msgspec.structs import replace
 
 from dlio_bench.harness.cluster.system import Rates, shipped_system
 from dlio_bench.harness.plan.placement.rule import Behaviour, from_file_system
-from dlio_bench.harness.simulator import events, published
-from dlio_bench.harness.simulator.cases import Case
-from dlio_bench.harness.simulator.fills import fill
+from dlio_bench.harness.simulator import published, stepwise
+from dlio_bench.harness.simulator.cases import SCENARIOS, Case
+from dlio_bench.harness.simulator.fills import Trace, fill
 from dlio_bench.harness.simulator.predict import PUBLISHED, WORST, names, predict
-from dlio_bench.harness.simulator.scenarios import SCENARIOS
-from dlio_bench.harness.simulator.traces import Trace
 
 
 def scenario(name: str, part: int = 1, seed: int = 1, **tiers: int) -> Case:
@@ -131,6 +129,6 @@ def test_what_the_buffer_held_before_takes_no_room() -> None:
     costs = replace(scenario("S1").costs, write=0.0, compute=1.0, pfs=(1.0,) * 5, staging=1.0, staging_threads=1)
     one = Trace(np.ones(4), never, np.zeros(4, np.int8), (never, never))
     # room for one: the others are read on demand, or staged a batch late; with room for all they are there in time
-    crowded = events.simulate([one], 4, Behaviour(ahead=True), costs).seconds
-    roomy = events.simulate([published.without_room_for_old(one, ids)], 4, Behaviour(ahead=True), costs).seconds
+    crowded = stepwise.simulate([one], 4, Behaviour(ahead=True), costs).seconds
+    roomy = stepwise.simulate([published.without_room_for_old(one, ids)], 4, Behaviour(ahead=True), costs).seconds
     assert (crowded, roomy) == (1 + 1 + 3 * 2, 1 + 4)

@@ -58,9 +58,10 @@ def run(
         handles = runtime.Handles(4, pfs.open_seconds)
         fetch = partial(runtime.fetch_reads, clock, rank, devices(clock, pfs), handles)
         if ahead is None:
-            clock.start(runtime.on_demand(clock, rank, fetch, meeting, pace))
+            batch = runtime.on_demand(rank, fetch)
         else:
-            clock.start(runtime.Ahead(clock, rank, fetch, readers, ahead[1]).trainer(meeting, pace))
+            batch = runtime.Ahead(clock, rank, fetch, readers, ahead[1], pace).batch
+        clock.start(runtime.train(clock, rank, meeting, pace, batch))
     clock.run()
     assert pfs.bytes == sum(size for rank in ranks for chunk in rank.chunks for _, size in chunk.reads)
     return clock.now
@@ -146,8 +147,9 @@ def test_the_buffer_bounds_what_is_read_ahead() -> None:
         pfs = FileSystem(clock, system, 1)
         rank = runtime.Rank(0, chunks(6), 6)
         fetch = partial(runtime.fetch_reads, clock, rank, devices(clock, pfs), runtime.Handles(4, 0.0))
-        ahead = runtime.Ahead(clock, rank, fetch, Readers(2, trainer=False), slots)
-        clock.start(ahead.trainer(Meeting(clock, 1, 0.0), runtime.Pace(0.05, "none", 1)))
+        pace = runtime.Pace(0.05, "none", 1)
+        ahead = runtime.Ahead(clock, rank, fetch, Readers(2, trainer=False), slots, pace)
+        clock.start(runtime.train(clock, rank, Meeting(clock, 1, 0.0), pace, ahead.batch))
         clock.run(until=0.055)
         return pfs.bytes
 
@@ -161,8 +163,9 @@ def test_readers_that_rest_between_epochs_read_nothing_of_the_next_one() -> None
         pfs = FileSystem(clock, system, 1)
         rank = runtime.Rank(0, chunks(8), 8)
         fetch = partial(runtime.fetch_reads, clock, rank, devices(clock, pfs), runtime.Handles(4, 0.0))
-        ahead = runtime.Ahead(clock, rank, fetch, Readers(2, trainer=False), 8)
-        clock.start(ahead.trainer(Meeting(clock, 1, 0.0), runtime.Pace(0.05, "none", 4, pauses)))
+        pace = runtime.Pace(0.05, "none", 4, pauses)
+        ahead = runtime.Ahead(clock, rank, fetch, Readers(2, trainer=False), 8, pace)
+        clock.start(runtime.train(clock, rank, Meeting(clock, 1, 0.0), pace, ahead.batch))
         clock.run(until=0.15)
         so_far = pfs.bytes
         clock.run()
@@ -201,8 +204,9 @@ def test_a_batch_of_nothing_gives_no_slot_back() -> None:
     pfs = FileSystem(clock, system, 1)
     rank = runtime.Rank(0, [runtime.Chunk(step, ((0, SIZE),)) for step in (0, *range(4, 10))], 10)
     fetch = partial(runtime.fetch_reads, clock, rank, devices(clock, pfs), runtime.Handles(4, 0.0))
-    ahead = runtime.Ahead(clock, rank, fetch, Readers(2, trainer=False), 2)
-    clock.start(ahead.trainer(Meeting(clock, 1, 0.0), runtime.Pace(0.05, "none", 1)))
+    pace = runtime.Pace(0.05, "none", 1)
+    ahead = runtime.Ahead(clock, rank, fetch, Readers(2, trainer=False), 2, pace)
+    clock.start(runtime.train(clock, rank, Meeting(clock, 1, 0.0), pace, ahead.batch))
     clock.run(until=0.19)  # in the last step that has nothing
     assert pfs.bytes == 3 * SIZE
 

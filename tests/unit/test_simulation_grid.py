@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dlio_bench.harness.cli import main
-from dlio_bench.harness.simulator import answers, axes, command, grid
+from dlio_bench.harness.simulator import answers, axes, command, scale
 from dlio_bench.harness.simulator.axes import Axis
 from dlio_bench.reports.document.typed import to_json
 from dlio_bench.reports.simulation import document as simulation
@@ -134,7 +134,7 @@ def test_what_cannot_be_varied(refused: Callable[..., str], words: tuple[str, ..
 def test_a_large_job_is_refused_before_the_published_mode_starts(
     refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answers, "ALL_NODES", 10_000)
+    monkeypatch.setattr(scale, "ALL_NODES", 10_000)
     said = refused("simulate", *SMALL, "--pfs-clients", "published", "--vary", "nodes=4,64")
     assert "Use --pfs-clients conserved, or fewer epochs" in said
     assert "cell 1" not in said
@@ -146,7 +146,7 @@ def test_a_long_grid_says_so_before_it_starts(
     words = (*SMALL, "--policy", "shuffled,double-buffer", "--vary", "ram=10MB,20MB")
     assert main(["simulate", *words]) == 0
     assert "will take about" not in capsys.readouterr().err
-    monkeypatch.setattr(grid, "SECONDS_AN_ACCESS", 1.0)
+    monkeypatch.setattr(answers, "SECONDS_AN_ACCESS", 1.0)
     assert main(["simulate", *words]) == 0
     said = capsys.readouterr().err
     # 20000 accesses of each policy, once: RAM changes neither
@@ -160,9 +160,9 @@ def test_a_large_job_is_expected_to_take_what_its_sample_does() -> None:
     asked = command.Options(None, "imagenet22k", 1024, 100, 1, None, {}, "worst", "all", False)
     case = command.make_case(asked)
     names = ("lower-bound", "clairvoyant")
-    expected = grid.expected_seconds(case, [Axis("ram", (1, 2))], names)
+    expected = answers.expected_seconds(case, [Axis("ram", (1, 2))], names)
     every = 2 * case.accesses
-    assert expected == pytest.approx(every * (8 / 1024 * grid.SECONDS_AN_ACCESS + grid.SECONDS_A_SAMPLED_ACCESS))
+    assert expected == pytest.approx(every * (8 / 1024 * answers.SECONDS_AN_ACCESS + answers.SECONDS_A_SAMPLED_ACCESS))
 
 
 def test_axes_take_sizes_and_counts() -> None:

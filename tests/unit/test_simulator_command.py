@@ -13,11 +13,9 @@ from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.system import load, shipped_system
 from dlio_bench.harness.plan.placement.rule import Sizes
 from dlio_bench.harness.simulator import command, scale
-from dlio_bench.harness.simulator.answers import sampled_nodes
-from dlio_bench.harness.simulator.cases import Case
+from dlio_bench.harness.simulator.cases import SCENARIOS, Case
 from dlio_bench.harness.simulator.predict import CONSERVED, WORST, lower_bound, names, predict
 from dlio_bench.harness.simulator.predict import PUBLISHED as PUBLISHED_CLIENTS
-from dlio_bench.harness.simulator.scenarios import SCENARIOS
 from tests.unit.test_published_simulations import scenario
 
 # Scenario 2 of the published simulations, seconds (Boehringer, ETH 2020; the slides print the same)
@@ -302,7 +300,7 @@ def test_policies_have_the_names_of_readers_and_published_rows_their_own() -> No
 def test_the_longer_a_job_runs_the_fewer_of_its_nodes_are_simulated() -> None:
     sizes = np.full(SCENARIOS["imagenet22k"].samples, 200_000)
     for nodes, epochs, simulated in ((1024, 1, 32), (1024, 10, 32), (1024, 40, 21), (1024, 100, 8), (32, 2, 32)):
-        assert sampled_nodes(Case("large", sizes, nodes, 32, epochs, 1, shipped_system("sc21"))) == simulated
+        assert scale.sampled_nodes(Case("large", sizes, nodes, 32, epochs, 1, shipped_system("sc21"))) == simulated
 
 
 def test_a_large_job_is_estimated_from_some_of_its_nodes() -> None:

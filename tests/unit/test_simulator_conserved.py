@@ -8,9 +8,8 @@ from msgspec.structs import replace
 
 from dlio_bench.harness.cluster.system import MB, Rates, Tier, shipped_system
 from dlio_bench.harness.plan.policies import POLICIES
-from dlio_bench.harness.simulator.cases import Case
+from dlio_bench.harness.simulator.cases import SCENARIOS, Case
 from dlio_bench.harness.simulator.predict import Prediction, predict
-from dlio_bench.harness.simulator.scenarios import SCENARIOS
 from tests.unit.test_keeping import BATCH, EPOCHS, SAMPLES, SIZE
 from tests.unit.test_keeping import run as keeping_run
 from tests.unit.test_runtime import machine

@@ -6,7 +6,8 @@ of a node as fast as `pfs_link`, and all nodes as fast as t(gamma) with gamma th
 longer when all nodes read (`System.pfs_stream_all`): the difference is added to the latency of each read.
 """
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from dlio_bench.harness.cluster.system import MB, Rates, Stream, System
@@ -65,26 +66,54 @@ def _crowded(system: System, nodes: int, quickest: float) -> float:
     return sum(extra) / len(extra)
 
 
-class Memory:
-    """A node's own tier: one thread reads at the rate for one thread, all threads together at that for their number.
+class Links:
+    """Devices that each serve all their readers together at `rate` bytes a second, one after the other.
 
-    shared: virtual nodes share one tier.
+    alone(size): seconds of a read by a thread that reads alone; what it takes beyond `rate` is added. shared: virtual
+    nodes share one device.
     """
 
-    def __init__(self, clock: Clock, rates: Rates, threads: int, nodes: int, *, shared: bool) -> None:
-        self._clock = clock
-        self.open_seconds = 0.0
-        self._alone = rates.at(1) * MB
-        most = max(rates.at(threads) * MB, self._alone)
-        self._links = [Link(most)] * nodes if shared else [Link(most) for _ in range(nodes)]
-        self.bytes = 0
+    def __init__(
+        self, clock: Clock, rate: float, alone: Callable[[int], float], nodes: int, *, shared: bool = False
+    ) -> None:
+        self._clock, self._alone = clock, alone
+        self._links = [Link(rate)] * nodes if shared else [Link(rate) for _ in range(nodes)]
+        self.open_seconds, self.bytes = 0.0, 0
 
     def read(self, node: int, size: int) -> Process:
         """See Device. Writing takes as long, at the rates of writing."""
         self.bytes += size
         link = self._links[node]
         _, end = link.reserve(self._clock.now, size)
-        yield end + size / self._alone - size / link.rate
+        yield end + max(self._alone(size) - size / link.rate, 0.0)
+
+
+class Memory(Links):
+    """A node's own tier: one thread reads at the rate for one thread, all threads together at that for their number."""
+
+    def __init__(self, clock: Clock, rates: Rates, threads: int, nodes: int, *, shared: bool) -> None:
+        alone = rates.at(1) * MB
+        super().__init__(clock, max(rates.at(threads) * MB, alone), lambda size: size / alone, nodes, shared=shared)
+
+
+class Cache:
+    """A cache on the way to the file system, with room for so many samples. It drops the least recently read first."""
+
+    def __init__(self, room: int, samples: Iterable[int] = ()) -> None:
+        self.room, self._samples = room, OrderedDict.fromkeys(samples)
+
+    def has(self, sample: int) -> bool:
+        """Whether it has a sample. It has the sample afterwards."""
+        hit = sample in self._samples
+        self._samples[sample] = None
+        self._samples.move_to_end(sample)
+        if len(self._samples) > self.room:
+            self._samples.popitem(last=False)
+        return hit
+
+    def clear(self) -> None:
+        """Drop all samples."""
+        self._samples.clear()
 
 
 class Cores:

@@ -26,6 +26,7 @@ from dlio_bench.reports.document.files import write_whole
 from dlio_bench.reports.document.typed import convert
 from dlio_bench.reports.document.types import Draft, Prediction
 
+SCHEMA = "dlio-bench/prediction/1"
 PREDICTION_FILE, SYSTEM_FILE = "prediction.json", "system.toml"
 SCRATCH_BYTES = 256_000_000  # that the calibration of a run reads
 
@@ -56,7 +57,13 @@ def forecast(options: Options, jobs: Sequence[Job], dataset: Dataset, folder: Pa
     notes = list(dict.fromkeys(note for job in jobs for note in prediction.require_known(job, system, dataset.digest)))
     progress.show("predicting")
     rows = [row for job in jobs for row in prediction.predict(job, dataset, system)]
-    document = prediction.document(system, notes, rows, timestamp())
+    document = {
+        "schema": SCHEMA,
+        "created": timestamp(),
+        "system": {"name": system.name, "estimated": list(system.estimated), "by": dict(system.by)},
+        "notes": notes,
+        "rows": rows,
+    }
     write_whole(folder / PREDICTION_FILE, json.dumps(document, indent=1, allow_nan=False).encode())
     return Forecast(document)
 

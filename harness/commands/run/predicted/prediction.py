@@ -1,6 +1,5 @@
 """Predicts how long the epochs of a run take, from a description of the machine and the run's plan."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,10 @@ from dlio_bench.harness.cluster.system import System
 from dlio_bench.harness.commands.run.asked.choice import executed
 from dlio_bench.harness.commands.run.asked.job import Job, shape_of
 from dlio_bench.harness.commands.run.predicted.chunks import is_readable
-from dlio_bench.harness.commands.run.predicted.execution import Plans, Setting, execute
-from dlio_bench.harness.commands.run.predicted.streaming import rates_of
+from dlio_bench.harness.commands.run.predicted.files import execute_files
+from dlio_bench.harness.commands.run.predicted.placed import all_bypass, execute_placed, layouts
+from dlio_bench.harness.commands.run.predicted.setting import Executed, Plans, Setting
+from dlio_bench.harness.commands.run.predicted.streams import execute_streams, rates_of
 from dlio_bench.harness.ground.options import DIRECT
 from dlio_bench.harness.plan.placement.rule import DoesNotApplyError
 from dlio_bench.harness.plan.policies import AHEAD, MODELLED, REDRAWN, STREAM, Policy, order_of
@@ -24,7 +25,6 @@ from dlio_bench.harness.streams.adios import SST
 from dlio_bench.harness.streams.settings import BLOCK
 from dlio_bench.reports.document.marks import COLD_EPOCHS
 
-SCHEMA = "dlio-bench/prediction/1"
 MOST_READS = 600_000  # simulated for a reader; of a larger run only the first steps of the first epochs
 LEAST_EPOCHS = 3  # the first, and two later ones
 
@@ -101,17 +101,6 @@ def require_known(job: Job, system: System, folder_digest: str) -> tuple[str, ..
     return tuple(notes)
 
 
-def document(system: System, notes: Sequence[str], rows: Sequence[Mapping[str, Any]], created: str) -> dict[str, Any]:
-    """The JSON document of prediction.json."""
-    return {
-        "schema": SCHEMA,
-        "created": created,
-        "system": {"name": system.name, "estimated": list(system.estimated), "by": dict(system.by)},
-        "notes": list(notes),
-        "rows": [dict(row) for row in rows],
-    }
-
-
 def _cannot(row: Policy, job: Job, dataset: Dataset) -> str | None:
     """Why a reader cannot be predicted."""
     streaming = job.streaming if row.delivery == STREAM else None
@@ -163,9 +152,18 @@ def _plans(job: Job, dataset: Dataset, row: Policy, steps: int) -> Plans:
     return Plans(ids, steps, job.epochs)
 
 
+def _execute(setting: Setting) -> Executed:
+    """Run a reader to its end. DoesNotApplyError if its placement cannot work with these tiers."""
+    if setting.row.rule.keeps_samples:
+        nodes = layouts(setting)
+        if not all_bypass(setting, nodes):
+            return execute_placed(setting, nodes)
+    return execute_streams(setting) if setting.row.delivery == STREAM else execute_files(setting)
+
+
 def _figures(setting: Setting) -> dict[str, Any]:
     """Simulate a reader."""
-    job, plans, outcome = setting.job, setting.plans, execute(setting)
+    job, plans, outcome = setting.job, setting.plans, _execute(setting)
     ranks, staged = outcome.ranks, outcome.staged
     factor = plans.steps / plans.simulated_steps
     seconds = []

@@ -8,6 +8,7 @@ for a while. Whole files are staged before the first step. Ranks meet after each
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +42,7 @@ class Devices(Struct, frozen=True):
 
 
 Fetch = Callable[[Chunk], Process]  # reads one chunk, in one thread
+Batch = Callable[[int], Process]  # waits until the trainer has the batch of this step
 
 
 @dataclass
@@ -105,22 +107,37 @@ def fetch_reads(clock: Clock, rank: Rank, devices: Devices, handles: Handles, ch
         yield from devices.cores.compute(rank.node, chunk.decode_seconds)
 
 
-def on_demand(clock: Clock, rank: Rank, fetch: Fetch, meeting: Meeting, pace: Pace) -> Process:
-    """readers/on_demand.py: the trainer reads each batch when it asks for it."""
-    at = 0
+def train(clock: Clock, rank: Rank, meeting: Meeting, pace: Pace, batch: Batch) -> Process:
+    """The trainer: it asks for each batch, computes, and meets the others."""
     for step in range(rank.steps):
-        yield from begin(clock, rank, step, meeting, pace)
-        while at < len(rank.chunks) and rank.chunks[at].step == step:
-            yield from fetch(rank.chunks[at])
-            at += 1
-        yield from finish(clock, rank, step, meeting, pace)
+        if (pace.sync == "epoch" or pace.pauses) and step % pace.per_epoch == 0:
+            yield from meeting.meet()
+        rank.begins[step] = clock.now
+        yield from batch(step)
+        rank.stall += clock.now - rank.begins[step]
+        if pace.step_seconds:
+            yield clock.now + pace.step_seconds
+        if pace.sync == "step":
+            yield from meeting.meet()
+        rank.ends[step] = clock.now
+
+
+def on_demand(rank: Rank, fetch: Fetch) -> Batch:
+    """readers/on_demand.py: the trainer reads each batch when it asks for it."""
+    of_step = {step: list(chunks) for step, chunks in groupby(rank.chunks, lambda chunk: chunk.step)}
+
+    def batch(step: int) -> Process:
+        for chunk in of_step.get(step, ()):
+            yield from fetch(chunk)
+
+    return batch
 
 
 class Ahead:
     """readers/ahead.py: threads fill slots in plan order; the trainer reads what no thread has taken yet."""
 
-    def __init__(self, clock: Clock, rank: Rank, fetch: Fetch, reading: Readers, slots: int) -> None:
-        self._clock, self._rank, self._fetch = clock, rank, fetch
+    def __init__(self, clock: Clock, rank: Rank, fetch: Fetch, reading: Readers, slots: int, pace: Pace) -> None:
+        self._clock, self._rank, self._fetch, self._pace = clock, rank, fetch, pace
         self._reading, self._free, self._wake_at = reading, slots, wake_at(slots)
         self._missing = np.bincount([chunk.step for chunk in rank.chunks], minlength=rank.steps).tolist()
         self._next = 0
@@ -129,30 +146,25 @@ class Ahead:
         self._room, self._ready = Signal(), Signal()
         self._window = Concurrency(reading.threads, fixed=not reading.waits)
 
-    def trainer(self, meeting: Meeting, pace: Pace, complete: Callable[[int], Process] | None = None) -> Process:
-        """The trainer. It starts the threads after its first chunk. `complete(step)` gets what threads left out."""
+    def batch(self, step: int) -> Process:
+        """The trainer gets the batch of the next step; asking for it frees the slot of the last one."""
         clock, rank = self._clock, self._rank
-        for step in range(rank.steps):
-            yield from begin(clock, rank, step, meeting, pace)
-            if step:  # asking for a batch frees the slot of the last one
-                self._free += step - 1 in self._taken
-                if self._free >= self._wake_at or step == self._rest:
-                    clock.wake(self._room)
-            self._rest = pace.first_behind_pause(step)
-            while self._missing[step]:
-                mine = self._next < len(rank.chunks) and rank.chunks[self._next].step == step
-                if not mine and not (self._reading.trainer and self._may_take_next()):
-                    yield self._ready
-                    continue
-                started, began = self._next > 0, clock.now
-                yield from self._read()
-                if not started:  # the first chunk tells the trainer how many threads there should be
-                    self._window.first(clock.now, clock.now - began, self._missing[step])
-                    for number in range(min(self._reading.threads, len(rank.chunks))):
-                        clock.start(self._thread(number))
-            if complete is not None:
-                yield from complete(step)
-            yield from finish(clock, rank, step, meeting, pace)
+        if step:
+            self._free += step - 1 in self._taken
+            if self._free >= self._wake_at or step == self._rest:
+                clock.wake(self._room)
+        self._rest = self._pace.first_behind_pause(step)
+        while self._missing[step]:
+            mine = self._next < len(rank.chunks) and rank.chunks[self._next].step == step
+            if not mine and not (self._reading.trainer and self._may_take_next()):
+                yield self._ready
+                continue
+            started, began = self._next > 0, clock.now
+            yield from self._read()
+            if not started:  # the first chunk tells the trainer how many threads there should be
+                self._window.first(clock.now, clock.now - began, self._missing[step])
+                for number in range(min(self._reading.threads, len(rank.chunks))):
+                    clock.start(self._thread(number))
 
     def _thread(self, number: int) -> Process:
         chunks = self._rank.chunks
@@ -227,20 +239,3 @@ def together(clock: Clock, work: Sequence[Process]) -> Process:
         clock.start(counted(process))
     if work:
         yield done
-
-
-def begin(clock: Clock, rank: Rank, step: int, meeting: Meeting, pace: Pace) -> Process:
-    """A step of a trainer begins: it asks for a batch."""
-    if (pace.sync == "epoch" or pace.pauses) and step % pace.per_epoch == 0:
-        yield from meeting.meet()
-    rank.begins[step] = clock.now
-
-
-def finish(clock: Clock, rank: Rank, step: int, meeting: Meeting, pace: Pace) -> Process:
-    """The trainer has its batch, computes and meets the others."""
-    rank.stall += clock.now - rank.begins[step]
-    if pace.step_seconds:
-        yield clock.now + pace.step_seconds
-    if pace.sync == "step":
-        yield from meeting.meet()
-    rank.ends[step] = clock.now

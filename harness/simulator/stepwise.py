@@ -1,19 +1,22 @@
-"""The reference engine: every access of every node, one event after another.
+"""The engine of the published simulations, step by step and node after node.
 
 The rules are those of the simulations published with the model (see model.py). A step is a local batch on every node,
 and ends when the slowest node has ended. A request gets its sample from the staging buffer or by a read on demand,
 whichever is sooner. After each request the threads, in turn, fill the buffer in the order of the accesses, until the
 next sample does not fit. The node frees the space of a local batch when it has consumed the whole batch.
+
+Every thread gets its node's whole part of the file system, of which there are as many as `Clients` counts.
 """
 
+from array import array
 from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 
 from dlio_bench.harness.plan.placement.rule import Behaviour
-from dlio_bench.harness.simulator.model import Costs
-from dlio_bench.harness.simulator.traces import Outcome, Trace
+from dlio_bench.harness.simulator.fills import Trace
+from dlio_bench.harness.simulator.model import Costs, Crowd, Outcome
 
 INF = float("inf")
 
@@ -32,19 +35,22 @@ class Clients(Protocol):
 
 
 class Node:
-    """One node, between two of its batches. `turn`: a list of one number, the counter that deals fetches to threads."""
+    """One node, between two of its batches. `turn`: a list of one number, the counter that deals fetches to threads.
+
+    Arrays [accesses] are memoryviews: indexing one takes a third of the time, and it needs no memory of its own.
+    """
 
     def __init__(
         self, number: int, trace: Trace, behaviour: Behaviour, costs: Costs, clients: Clients | None, turn: list[int]
     ) -> None:
         self.number, self.behaviour, self.costs, self.clients, self.turn = number, behaviour, costs, clients, turn
-        self.size = trace.size.tolist()
-        self.room = self.size if trace.room is None else trace.room.tolist()
-        self.local_done: list[float] = trace.local_done.tolist()
-        self.local_tier = trace.local_tier.tolist()
-        self.remote_done: list[list[float]] = [done.tolist() for done in trace.remote_done]
-        self.ready: list[float] = []  # when each access that threads have reached is staged; INF: skipped
-        self.from_pfs: list[bool] = []
+        self.size = memoryview(np.ascontiguousarray(trace.size))
+        self.room = self.size if trace.room is None else memoryview(np.ascontiguousarray(trace.room))
+        self.local_done, self.local_tier = memoryview(trace.local_done), memoryview(trace.local_tier)
+        self.remote_done = [memoryview(done) for done in trace.remote_done]
+        self.copied = memoryview(np.minimum.reduce([trace.local_done, *trace.remote_done]))  # from when on, anywhere
+        self.ready = array("d")  # when each access that threads have reached is staged; INF: skipped
+        self.from_pfs = bytearray()  # whether each of these came from there
         self.best_pfs = min(costs.pfs)
         self.free = costs.staging  # MB of the staging buffer
         self.clocks = [0.0] * costs.staging_threads
@@ -54,7 +60,8 @@ class Node:
 
     def batch(self, start: float, samples: int) -> float:
         """Consume the next `samples` accesses from `start` on. Returns when the compute of the last one ends."""
-        clock, ahead, ready = start, self.behaviour.ahead, self.ready
+        clock, ahead, ready, sizes, room = start, self.behaviour.ahead, self.ready, self.size, self.room
+        compute, constant, freed = self.costs.compute, self.costs.sample, 0.0
         first, self.position = self.position, self.position + samples
         for access in range(first, self.position):
             staged = ready[access] if access < len(ready) else INF
@@ -64,10 +71,12 @@ class Node:
                 clock = served
             elif self.clients and self.from_pfs[access]:
                 self.clients.consumed(self.number, clock)
-            if ahead and len(ready) < len(self.size) and (self.room[len(ready)] <= self.free or len(ready) <= access):
+            if staged < INF:
+                freed += room[access]
+            if ahead and len(ready) < len(sizes) and (room[len(ready)] <= self.free or len(ready) <= access):
                 self.top_up(clock, access)
-            clock += self.size[access] * self.costs.compute + self.costs.sample
-        self.free += sum(self.room[access] for access in range(first, self.position) if ready and ready[access] < INF)
+            clock += sizes[access] * compute + constant
+        self.free += freed
         return clock
 
     def _late(self, access: int, now: float, staged: float) -> float:
@@ -84,23 +93,23 @@ class Node:
                 self.clients.consumed(self.number, staged)
         return demanded if on_demand else staged
 
-    def top_up(self, now: float, access: int) -> None:
-        """Deal fetches to the threads, from `now` on, until the buffer is full; `access` has been served."""
-        self.clocks = [max(clock, now) for clock in self.clocks]
-        ready, behaviour, pfs = self.ready, self.behaviour, len(self.read) - 1
-        while len(ready) <= access:  # those that did not fit into the buffer in time
+    def top_up(self, now: float, served: int) -> None:
+        """Deal fetches to the threads, from `now` on, until the buffer is full; access `served` has been served."""
+        clocks = self.clocks = [max(clock, now) for clock in self.clocks]
+        ready, behaviour, pfs, write = self.ready, self.behaviour, len(self.read) - 1, self.costs.write
+        while len(ready) <= served:  # those that did not fit into the buffer in time
             ready.append(INF)
             self.from_pfs.append(False)
-        while len(ready) < len(self.size):
-            access = len(ready)
-            size = self.size[access]
-            if self.room[access] > self.free:
+        for access in range(len(ready), len(self.size)):
+            size, room = self.size[access], self.room[access]
+            if room > self.free:
                 break
-            thread = self.turn[0] % len(self.clocks)
-            clock = self._released(access, self.clocks[thread]) if behaviour.waits else self.clocks[thread]
-            none_planned = clock == INF
-            clock = self.clocks[thread] if none_planned else clock
-            may_pfs = none_planned if behaviour.waits else behaviour.ahead_pfs
+            thread = self.turn[0] % len(clocks)
+            clock, may_pfs = clocks[thread], behaviour.ahead_pfs
+            if behaviour.waits:
+                released = self._released(access, clock)
+                may_pfs = released == INF  # no copy is planned
+                clock = clock if may_pfs else released
             cost, source = self._source(access, clock, remote=behaviour.ahead_remote, pfs=may_pfs)
             self.from_pfs.append(source == pfs)
             if cost == INF:
@@ -109,9 +118,9 @@ class Node:
             if self.clients and source == pfs:
                 self.clients.fetched(self.number, clock)
             self.turn[0] += 1
-            self.clocks[thread] = clock + size * (cost + self.costs.write)
-            ready.append(self.clocks[thread])
-            self.free -= self.room[access]
+            clocks[thread] = clock + size * (cost + write)
+            ready.append(clocks[thread])
+            self.free -= room
             self.read[source] += size
 
     def _released(self, access: int, clock: float) -> float:
@@ -122,18 +131,19 @@ class Node:
 
     def _source(self, access: int, now: float, *, remote: bool, pfs: bool) -> tuple[float, int]:
         """The cheapest source at `now`: its seconds per MB (INF: there is none) and its number in Outcome.read."""
-        best, source = INF, 0
-        if self.local_done[access] <= now:
-            source = self.local_tier[access]
-            best = self.costs.local[source]
-        if remote:
-            for done, cost in zip(self.remote_done, self.costs.remote, strict=True):
-                if cost < best and done[access] <= now:
-                    best, source = cost, len(self.costs.remote)
+        costs, best, source = self.costs, INF, 0
+        if self.copied[access] <= now:
+            if self.local_done[access] <= now:
+                source = self.local_tier[access]
+                best = costs.local[source]
+            if remote:
+                for done, cost in zip(self.remote_done, costs.remote, strict=True):
+                    if cost < best and done[access] <= now:
+                        best, source = cost, len(costs.remote)
         if pfs and best > self.best_pfs:  # else the count, which is slow, changes nothing
-            gamma = self.clients.readers(self.number, now) if self.clients else self.costs.nodes
-            if self.costs.pfs[gamma] < best:
-                best, source = self.costs.pfs[gamma], len(self.costs.remote) + 1
+            gamma = self.clients.readers(self.number, now) if self.clients else costs.nodes
+            if costs.pfs[gamma] < best:
+                best, source = costs.pfs[gamma], len(costs.remote) + 1
         return best, source
 
 
@@ -144,23 +154,27 @@ def simulate(
     costs: Costs,
     start: float = 0.0,
     clients: Clients | None = None,
-    *,
-    shared_turn: bool = False,
+    crowd: Crowd | None = None,
 ) -> Outcome:
     """Run all nodes, each in local batches of `batch`, from `start` on.
 
-    `clients` counts the readers of the PFS (None: always all nodes). `shared_turn`: one counter deals the fetches of
-    all nodes to threads.
+    `clients` counts the readers of the PFS, and deals the fetches of all nodes to threads by one counter. None: always
+    all nodes, each with a counter of its own. `crowd`: of nodes that are not simulated.
     """
     turn = [0]
     nodes = [
-        Node(number, trace, behaviour, costs, clients, turn if shared_turn else [0])
-        for number, trace in enumerate(traces)
+        Node(number, trace, behaviour, costs, clients, turn if clients else [0]) for number, trace in enumerate(traces)
     ]
     clock = start
     if behaviour.ahead:
         for node in nodes:
             node.top_up(clock, -1)
-    for _ in range(len(traces[0].size) // batch):
-        clock = max([node.batch(clock, batch) for node in nodes])
+    for step in range(len(traces[0].size) // batch):
+        ends = [node.batch(clock, batch) for node in nodes]
+        if crowd is None:
+            clock = max(ends)
+        else:
+            read = np.array([trace.size[step * batch : (step + 1) * batch].sum() for trace in traces])
+            compute = costs.batch_seconds(crowd.largest[step], batch)
+            clock = crowd.end(step, clock, np.array(ends), read, compute)
     return Outcome(clock, np.array([node.stall for node in nodes]), np.array([node.read for node in nodes]))

@@ -1,23 +1,43 @@
-"""readers/placed as processes on the virtual clock: nodes keep samples in tiers, and get them from each other.
+"""A reader that keeps samples in the tiers of all nodes, which get them from each other, on the virtual clock.
 
 readers/placed/rules.py decides about each sample, as when a reader runs. This file adds the time that it takes.
 """
 
-from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 from msgspec import Struct
 
-from dlio_bench.harness.commands.run.predicted.devices import Cores, Device
+from dlio_bench.harness.cluster.system import MB
+from dlio_bench.harness.commands.run.predicted import runtime
+from dlio_bench.harness.commands.run.predicted.chunks import Cut, chunks, is_packed
+from dlio_bench.harness.commands.run.predicted.devices import Cache, Cores, Device, FileSystem
 from dlio_bench.harness.commands.run.predicted.runtime import Chunk
+from dlio_bench.harness.commands.run.predicted.setting import Executed, Setting
 from dlio_bench.harness.plan.placement.rule import Behaviour
 from dlio_bench.harness.readers.placed.claims import Claims, State
-from dlio_bench.harness.readers.placed.layout import Layout
-from dlio_bench.harness.readers.placed.rules import Answer, Origin, Outlook, answer, fill_runs, origin, outlook, rival
+from dlio_bench.harness.readers.placed.layout import Layout, Sequences, lay_out
+from dlio_bench.harness.readers.placed.rules import (
+    Answer,
+    Origin,
+    Outlook,
+    answer,
+    bypassed,
+    fill_runs,
+    filling_threads,
+    groups,
+    origin,
+    outlook,
+    rival,
+)
 from dlio_bench.harness.readers.placed.tier_filler import NAP_SECONDS
-from dlio_bench.harness.readers.placed.tiers import Speeds
-from dlio_bench.harness.simulator.kernel import Clock, Process, Signal
+from dlio_bench.harness.readers.placed.tiers import DISK, RAM, Speeds
+from dlio_bench.harness.readers.session import SampleView
+from dlio_bench.harness.readers.threads import Readers
+from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process, Signal
+from dlio_bench.harness.storage.extents import CHUNK_BYTES
 
 
 @dataclass
@@ -37,26 +57,6 @@ class NodeTiers:
         self.flags = bytearray(len(self.layout.ids))
         self.progress = [0] * (len(self.layout.bounds) - 1)
         self.best = rival(self.layout, self.names)
-
-
-class Cache:
-    """A cache on the way to the file system, with room for so many samples. It drops the least recently read first."""
-
-    def __init__(self, room: int, samples: Iterable[int] = ()) -> None:
-        self.room, self._samples = room, OrderedDict.fromkeys(samples)
-
-    def has(self, sample: int) -> bool:
-        """Whether it has a sample. It has the sample afterwards."""
-        hit = sample in self._samples
-        self._samples[sample] = None
-        self._samples.move_to_end(sample)
-        if len(self._samples) > self.room:
-            self._samples.popitem(last=False)
-        return hit
-
-    def clear(self) -> None:
-        """Drop all samples."""
-        self._samples.clear()
 
 
 class Costs(Struct, frozen=True):
@@ -232,3 +232,119 @@ class Keeping:
         self._speeds[rank].saw_file_system(costs.sizes[sample], self._clock.now - started)
         if costs.unpacking:
             yield from costs.cores.compute(node, costs.unpacking * sum(reads))
+
+
+def layouts(setting: Setting) -> list[Layout]:
+    """Where every sample lies, by node."""
+    job, plans, tiers = setting.job, setting.plans, setting.job.tiers
+    sizes, epochs = tiers.sizes_of(setting.sample_view), range(len(plans.ids[0]))
+    read = Sequences(lambda rank, epoch: plans.ids[rank][epoch].ravel(), job.ranks, job.ranks_per_node, epochs)
+    row = setting.row.rule
+    return [lay_out(row, read, sizes, len(sizes), tiers.capacities, node) for node in range(job.nodes)]
+
+
+def all_bypass(setting: Setting, nodes: Sequence[Layout]) -> bool:
+    """Whether the file system is the fastest source on all nodes, so that the reader leaves their tiers empty.
+
+    A reader measures the rate of the file system as it reads. The model takes the rate of a thread while all threads
+    read, as if the rank had read an epoch.
+    """
+    job, system, behaviour = setting.job, setting.system, setting.row.rule.behaviour
+    speeds, names = _speeds(setting), setting.job.tiers.names
+    if job.cache != "warm":
+        share = min(system.pfs.at(job.nodes) / job.nodes, system.pfs_link) / setting.threads
+        epoch = int(setting.job.tiers.sizes_of(setting.sample_view)[setting.plans.ids[0][0]].sum())
+        speeds.saw_file_system(epoch, epoch / (share * MB))
+    return all(bypassed(behaviour, rival(layout, names), speeds.file_system_beats) for layout in nodes)
+
+
+def _speeds(setting: Setting) -> Speeds:
+    """What a rank knows before its first read."""
+    tiers, speeds = setting.job.tiers, Speeds(setting.job.tiers.rates)
+    speeds.begin(cached=setting.job.cache == "warm")
+    speeds.saw_memory(round(setting.tier(tiers.names[0]).read.at(1) * MB), 1.0)
+    return speeds
+
+
+def execute_placed(setting: Setting, nodes: Sequence[Layout]) -> Executed:
+    """Run the reader to its end. nodes: their `layouts`."""
+    job, system, row = setting.job, setting.system, setting.row.rule
+    clock, sample_view, tiers = Clock(), setting.sample_view, setting.job.tiers
+    pfs = FileSystem(clock, system, job.nodes)
+    rates = [setting.tier(name) for name in tiers.names]
+    kept = [setting.memory(clock, tier) for tier in rates]
+    costs = Costs(
+        _reads(setting, sample_view).__getitem__,
+        tiers.sizes_of(sample_view).tolist(),
+        pfs,
+        setting.cache_device(clock),
+        setting.caches(),
+        kept,
+        [setting.memory(clock, tier, write=True) for tier in rates],
+        system.network * MB or float("inf"),
+        setting.cores(clock),
+        1 / (system.preprocess * MB) if is_packed(setting.dataset) and sample_view.decode is None else 0.0,
+        pfs.open_seconds if setting.dataset.file_per_sample else 0.0,
+    )
+    node_tiers = [NodeTiers(layout, tiers.names) for layout in nodes]
+    keeping = Keeping(clock, node_tiers, row.behaviour, costs, [_speeds(setting) for _ in range(job.ranks)])
+    ranks = [setting.rank(number, _groups(setting, sample_view, number)) for number in range(job.ranks)]
+    meeting, pace, slots = Meeting(clock, job.ranks, system.barrier), setting.pace(), setting.slots()
+    filling, staged = filling_threads(job.threads), [0.0]
+    reading = Readers(0, trainer=False)
+    if ranks[0].chunks:
+        samples, of_batch = ranks[0].chunks[0].samples, sum(chunk.step == 0 for chunk in ranks[0].chunks)
+        reads = [size for sample in samples for size in costs.reads(sample)]
+        opens = len(samples) if costs.open_seconds else 0
+        seconds = setting.file_system_seconds([] if job.cache == "warm" else reads, opens)
+        reading = setting.readers(sum(reads), seconds, of_batch, ranks[0].chunks[0].decode_seconds)
+
+    def run(number: int) -> Process:
+        rank = ranks[number]
+        ahead = runtime.Ahead(clock, rank, lambda chunk: keeping.fetch(number, chunk), reading, slots, pace)
+        for copies in (False, True) if row.first else ():
+            yield from runtime.together(clock, list(keeping.fill(number, filling, copies=copies, patient=False)))
+            yield from meeting.meet()
+            staged[0] = clock.now
+        if not row.first:
+            for filler in keeping.fill(number, filling, copies=False, patient=True):
+                clock.start(filler)
+
+        def batch(step: int) -> Process:
+            yield from ahead.batch(step)
+            yield from keeping.complete(number, step)
+            if step + 1 == pace.first_behind_pause(step):
+                for cache in costs.caches:
+                    cache.clear()
+
+        yield from runtime.train(clock, rank, meeting, pace, batch)
+        keeping.end(number)
+
+    for number in range(job.ranks):
+        clock.start(run(number))
+    clock.run()
+    by_tier = {name: source.bytes for name, source in zip(tiers.names, kept, strict=True)}
+    read_bytes = {"pfs": pfs.bytes, "local": by_tier.get(DISK, 0), "ram": by_tier.get(RAM, 0), "remote": keeping.remote}
+    return Executed(ranks, staged[0], read_bytes)
+
+
+def _reads(setting: Setting, sample_view: SampleView) -> list[list[int]]:
+    """For each training sample the bytes of each of its reads, undecoded."""
+    samples = setting.dataset.training_samples
+    raw = Cut(SampleView(sample_view.dataset, sample_view.fields), setting.job.options.check_crc, float("inf"))
+    reads: list[list[int]] = [[] for _ in range(samples)]
+    for chunk in chunks(raw, list(np.arange(samples, dtype=np.int64)[:, None]), [0.0] * samples):
+        reads[chunk.step] += [size for _, size in chunk.reads]
+    return reads
+
+
+def _groups(setting: Setting, sample_view: SampleView, number: int) -> list[Chunk]:
+    """The groups of samples that a rank's threads take at a time (see readers/placed/tiered_extents.py)."""
+    plan = [step for epoch in setting.plans.ids[number] for step in epoch]
+    ids, _, rows, batches = groups(plan, sample_view.sizes, CHUNK_BYTES, of_one=setting.dataset.file_per_sample)
+    decoded = 0.0 if sample_view.decode is None else 1 / (setting.system.preprocess * MB)
+    rank_chunks = []
+    for step, part in zip(batches.tolist(), np.split(ids, rows[1:-1]), strict=True):
+        seconds = sample_view.stored(part) * decoded if decoded else 0.0
+        rank_chunks.append(Chunk(step, (), seconds, samples=tuple(part.tolist())))
+    return rank_chunks
