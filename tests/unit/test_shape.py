@@ -1,19 +1,48 @@
-"""Shapes that cannot be."""
+"""The shape of the house is a decision: lines of each room, modules of a folder and imports, as the page says."""
 
-import numpy as np
-import pytest
+import ast
+import re
+from collections import defaultdict
+from pathlib import Path
 
-from dlio_bench.errors import UsageError
-from dlio_bench.harness.plan.shape import Shape
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8").partition("## Shape")[2]
+FILES = sorted(path for room in ("benchmarks", "datagen", "harness", "reports") for path in (ROOT / room).rglob("*.py"))
+MOST_MODULES = 25  # of a folder
 
 
-def test_shapes_that_cannot_be_are_refused() -> None:
-    with pytest.raises(UsageError, match="--shard 'socket' is not known"):
-        Shape(8, 2, 1, shard="socket")
-    with pytest.raises(UsageError, match="'wrap' is not known"):
-        Shape(8, 2, 1, last="wrap")
-    with pytest.raises(UsageError, match="6 ranks do not fill nodes of 4"):
-        Shape(8, 6, 1, ranks_per_node=4)
-    for bounds in ([0, 4], [1, 8], [0, 9, 8]):
-        with pytest.raises(ValueError, match="bounds"):
-            Shape(8, 2, 1, bounds=np.array(bounds))
+def room_of(path: Path) -> str:
+    """'harness/commands/run/told/checks.py' -> 'harness/commands/run'; a single file is of the folder it lies in."""
+    parts = path.relative_to(ROOT).parent.parts
+    return "/".join(parts[: {"harness": 3 if parts[1:2] == ("commands",) else 2, "reports": 2}.get(parts[0], 1)])
+
+
+def lines_of_imports(text: str) -> int:
+    imports = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return sum((node.end_lineno or node.lineno) - node.lineno + 1 for node in imports)
+
+
+def test_no_room_is_larger_than_the_page_says() -> None:
+    said = {
+        name: int(lines.replace(",", "")) for name, lines in re.findall(r"^\| `([\w/]+)` \| ([\d,]+) \|", PAGE, re.M)
+    }
+    lines: defaultdict[str, int] = defaultdict(int)
+    for path in FILES:
+        lines[room_of(path)] += len(path.read_text().splitlines())
+    assert set(said) == set(lines)
+    assert {room: found for room, found in lines.items() if found > said[room]} == {}
+
+
+def test_a_folder_holds_no_more_modules_than_one_can_see() -> None:
+    modules: defaultdict[Path, int] = defaultdict(int)
+    for path in FILES:
+        modules[path.parent] += path.name != "__init__.py"
+    assert {folder: count for folder, count in modules.items() if count > MOST_MODULES} == {}
+
+
+def test_imports_have_no_larger_share_of_all_lines_than_the_page_says() -> None:
+    said = re.search(r"imports are at most ([\d.]+) %", PAGE)
+    assert said is not None
+    texts = [path.read_text() for path in FILES]
+    share = 100 * sum(map(lines_of_imports, texts)) / sum(len(text.splitlines()) for text in texts)
+    assert share <= float(said[1])
