@@ -13,7 +13,6 @@ from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.library.arguments import whole
 from dlio_bench.harness.library.arrays import Arrays, Column, Copies, split, without
 from dlio_bench.harness.library.course import Course, Session
-from dlio_bench.harness.library.frameworks import as_tf, as_torch, is_tensorflows
 from dlio_bench.harness.library.ranks import Borrowed
 from dlio_bench.harness.plan.shape import KEEP
 from dlio_bench.harness.readers.session import Reader
@@ -275,6 +274,7 @@ class Loader:
             self.close()
             return
         self._abandon(error)
+        from dlio_bench.harness.library.frameworks import is_tensorflows  # it knows the types of this file
 
         if self._failure is not None and is_tensorflows(error):
             raise self._failure from error
@@ -288,6 +288,8 @@ class Loader:
         """
 
         even = self.last != KEEP and self._skipped is None
+        from dlio_bench.harness.library.frameworks import as_tf
+
         return as_tf(self, Loader._copied, names, even=even)
 
     def as_torch(self, *names: str) -> "torch.utils.data.IterableDataset[Any]":
@@ -295,6 +297,8 @@ class Loader:
 
         Samples of varying length are a list of tensors. EnvironmentFailure without PyTorch.
         """
+        from dlio_bench.harness.library.frameworks import as_torch
+
         return as_torch(self, self._copied, names)
 
     def _copied(self) -> Iterator[Arrays]:

@@ -13,7 +13,7 @@ import pytest
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.comm import Comm, Cores
-from dlio_bench.harness.readers import ahead
+from dlio_bench.harness.readers import ahead, threads
 from dlio_bench.harness.readers.session import Tally, largest
 from dlio_bench.harness.storage import extents
 from tests.contract import test_readers
@@ -65,6 +65,7 @@ class OnMachine(ReaderContract):
     @pytest.fixture(autouse=True)
     def machine(self, monkeypatch: pytest.MonkeyPatch, world: Comm) -> None:
         monkeypatch.setattr(world, "cores", Cores(self.cores, frozenset(range(self.cores * world.host_size)), None))
+        monkeypatch.setattr(threads, "SMALL_CHUNK", 0)  # by the clock of who_reads even small reads are worth a thread
 
     def who_reads(
         self,

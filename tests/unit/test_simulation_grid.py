@@ -157,7 +157,7 @@ def test_a_long_grid_says_so_before_it_starts(
 
 
 def test_a_large_job_is_expected_to_take_what_its_sample_does() -> None:
-    asked = command.Options(None, "imagenet22k", 1024, 100, 1, None, {}, "worst", "all", False)
+    asked = command.Options(scenario="imagenet22k", nodes=1024, epochs=100, pfs_clients="worst")
     case = command.make_case(asked)
     names = ("lower-bound", "clairvoyant")
     expected = answers.expected_seconds(case, [Axis("ram", (1, 2))], names)

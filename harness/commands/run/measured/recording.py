@@ -178,7 +178,6 @@ class Spans(Observer):
 
     def prepare(self, name: str, trial: int, reader: Reader) -> None:
         """Have room for the threads of a reader, before the clock of a trial starts."""
-        recorder.forget_arrays()
         self._note(reader=name, trial=trial, since=time.perf_counter())
         recorder.prepare(1 + max([0, *(number for name, number in reader.options.items() if "threads" in name)]))
         recorder.drain()  # what was done meanwhile belongs to no trial

@@ -7,6 +7,7 @@ from itertools import chain
 
 import numpy as np
 
+from dlio_bench import recorder
 from dlio_bench.batches import Batch, is_validation, validation_after
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.commands.run.asked.job import Job
@@ -99,6 +100,7 @@ class Trial:
     def run(self, name: str, reader: Reader, rank: Rank, observers: Sequence[Observer]) -> TrialTimes:
         """Run the trial of a reader of this name."""
         job, plan = self._job, self.ids(rank.comm.rank)
+        recorder.forget_arrays()  # a rank that dies leaves the logs of this trial alone
         log = StepLog.empty(sum(map(len, plan)), job.batch, epochs=len(plan))
         times = TrialTimes(self._number, self._seed, plan, log)
         times.passes = self.passes(rank.comm.rank)
