@@ -197,7 +197,7 @@ class Launch(Struct, frozen=True):
 
 
 class Ranks(Struct, frozen=True):
-    """The ranks of a job, each of which runs a module of the commands. virtual: one machine plays the nodes.
+    """The ranks of a job, each of which runs a module of the harness. virtual: one machine plays the nodes.
 
     requested: their launcher. None: the one that fits.
     """
@@ -215,7 +215,7 @@ class Ranks(Struct, frozen=True):
 
     def start(self, work: Path = JOB) -> Launch:
         """How they are started on the job in a folder. UsageError, EnvironmentFailure: before anything is made."""
-        command = python_command(f"dlio_bench.harness.commands.{self.module}", str(work))
+        command = python_command(f"dlio_bench.harness.{self.module}", str(work))
         named = () if self.virtual else tuple(host.name for host in hosts_in_file(os.environ))
         if named:
             allocation.require(allocation.find(os.environ), self.nodes)

@@ -131,7 +131,7 @@ def _compare(name: str, options: Options, progress: Progress) -> dict[str, Any]:
         io=options.io,
     )
     several = job.ranks > 1
-    ranks = Ranks("bench_readers.rank", job.ranks, 1, "mpirun" if several else None, virtual=several)
+    ranks = Ranks("commands.bench_readers.rank", job.ranks, 1, "mpirun" if several else None, virtual=several)
     with temp_folder("dlio-bench-readers-") as work:
         measured = launched(ranks.start, job, work, progress.under(name), share="set TMPDIR to one")
     return facts(job, layout.variant, measured, expected, tiny=options.tiny)

@@ -76,7 +76,9 @@ def calibrate(options: Options, out: Path, *, as_json: bool) -> int:
 def measured(options: Options, progress: Progress) -> dict[str, Any]:
     """The [measured] table of this machine. UsageError for what cannot be asked; EnvironmentFailure, OSError."""
     _require(options)
-    ranks = Ranks("calibration.rank", options.nodes, 1, options.launcher, allocation.are_virtual(options.nodes))
+    ranks = Ranks(
+        "commands.calibration.rank", options.nodes, 1, options.launcher, allocation.are_virtual(options.nodes)
+    )
     ranks.start()  # what cannot be launched is refused before anything is made
     seed = int.from_bytes(os.urandom(4), "little")  # new bytes each time: nothing below may know them already
     with claimed(options.pfs) as place:

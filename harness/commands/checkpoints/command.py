@@ -44,7 +44,7 @@ def checkpoint(options: Options) -> int:
     """The whole command: 0 when all was measured, 3 where the result is INVALID. Raises BenchError."""
     job = job_of(options)
     model = models.MODELS[job.model]
-    ranks = Ranks("checkpoints.rank", job.nodes, job.ranks_per_node, options.launcher, job.virtual)
+    ranks = Ranks("commands.checkpoints.rank", job.nodes, job.ranks_per_node, options.launcher, job.virtual)
     argv = ranks.start().argv  # what cannot be launched is refused before anything is made
     if options.dry_run:
         planned = _foreseen(job, argv, options.folder)

@@ -56,7 +56,7 @@ def couple(options: Options) -> int:
     settings = _settings(options)
     job = _job(options, settings)
     _require(options, job)
-    ranks = Ranks("coupling.rank", job.ranks, 1, "mpirun", virtual=True)
+    ranks = Ranks("commands.coupling.rank", job.ranks, 1, "mpirun", virtual=True)
     argv = ranks.start().argv  # what cannot be launched is refused before anything is made
     if options.dry_run:
         print(json.dumps(_foreseen(job, argv)) if options.json else _planned(options, job, argv))

@@ -87,7 +87,7 @@ def _writer(options: GenerateOptions, layout: Layout, files: dict[str, int]) -> 
     nodes, per_node = _scale(options)
     meeting = work_folder(options.out.absolute() / PROGRESS)  # on the file system that ranks share
     require_at_least(1, nodes=nodes, ranks_per_node=per_node)
-    ranks = Ranks("generation.rank", nodes, per_node, options.launcher, allocation.are_virtual(nodes))
+    ranks = Ranks("commands.generation.rank", nodes, per_node, options.launcher, allocation.are_virtual(nodes))
 
     def job(work: Work) -> Job:
         return Job(

@@ -41,7 +41,7 @@ EpochSeconds = tuple[float, float]  # of the first and of a later epoch
 
 def plan_launch(job: Job, launcher: str | None, work: Path = JOB) -> Launch:
     """Choose the launcher and build its command. UsageError or EnvironmentFailure if that is impossible."""
-    return Ranks("run.measured.rank", job.nodes, job.layout.ranks_per_node, launcher, job.virtual).start(work)
+    return Ranks("commands.run.measured.rank", job.nodes, job.layout.ranks_per_node, launcher, job.virtual).start(work)
 
 
 def measure(

@@ -42,7 +42,7 @@ from dlio_bench.reports.document.typed import to_json
 from dlio_bench.reports.view.formatting import plural
 from dlio_bench.units import format_bytes
 
-MODULE = "storage_bench.rank"
+MODULE = "commands.storage_bench.rank"
 DEFAULT_WORKLOAD = "cdb"
 DEFAULT_RANKS = (1, 2)
 
