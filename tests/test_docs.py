@@ -13,6 +13,7 @@ import yaml
 
 from dlio_bench.harness.cli import main, parser
 from dlio_bench.harness.commands.pages import pages
+from dlio_bench.harness.plan.policies import ALIASES, POLICIES
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -144,3 +145,12 @@ def test_the_architecture_names_what_is_there(room: str, column: int) -> None:
     folders = {path.name for place in places if place.is_dir() for path in place.iterdir() if path.is_dir()}
     folders -= {"commands", "root", "templates", "__pycache__"}
     assert folders <= {name.partition("/")[0] for name in named}
+
+
+def test_the_page_of_readers_has_a_row_for_each_policy_by_its_alias_or_name() -> None:
+    table = (
+        (ROOT / "docs/reference/readers.md").read_text("utf-8").partition("| reader | order")[2].partition("\n\n")[0]
+    )
+    named = set(re.findall(r"`([\w-]+)`", " ".join(line.split("|")[1] for line in table.splitlines()[2:])))
+    of_policy = {name: alias for alias, name in ALIASES.items()}
+    assert {of_policy.get(name, name) for name in POLICIES} - named == set()
