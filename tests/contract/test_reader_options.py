@@ -35,22 +35,20 @@ from tests.jobs import JOB
 # a fixture belongs to the module that has its name
 world, nothing_is_left = test_readers.world, test_readers.nothing_is_left
 
-# Not here: published pipelines, which take no option, and WebDataset, which reads shards.
-ROWS = [name for name, row in POLICIES.items() if row.delivery not in (OWN, WEBDATASET)]
+# Not here: published pipelines, which take no option, and the loaders of tests/peers.
+ROWS = [name for name, row in POLICIES.items() if row.delivery not in (OWN, TORCH, WEBDATASET)]
 AHEAD_TOO = (AHEAD, STREAM)  # a stream's producer reads ahead
 DERIVED = {"batch_bytes", "staged", "fetcher"}  # of the plan and the placement
 
 
 def _of_threads(row: Policy) -> set[str]:
-    told = {TORCH: {"processes"}, ON_DEMAND: set[str]()}.get(row.delivery, {"threads"})
+    told = set[str]() if row.delivery == ON_DEMAND else {"threads"}
     copying = {"staging_threads"} if row.rule.files is not None else set()
     return told | copying | ({"filling_threads"} if row.rule.keeps_samples and not copying else set())
 
 
 def _of_staging(row: Policy) -> set[str]:
-    return {TF_DATA: {"staging_bytes"}, TORCH: {"prefetch"}, ON_DEMAND: set[str]()}.get(
-        row.delivery, {"slots", "staging_bytes"}
-    )
+    return {TF_DATA: {"staging_bytes"}, ON_DEMAND: set[str]()}.get(row.delivery, {"slots", "staging_bytes"})
 
 
 NAMED: dict[str, Callable[[Policy], set[str]]] = {  # option -> what it changes of a reader's behaviour
@@ -103,8 +101,6 @@ def test_what_a_run_asks_for_reaches_its_readers(dataset: Dataset) -> None:
 def test_an_option_changes_what_it_names_and_nothing_else(
     name: str, dataset: Dataset, world: Comm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if POLICIES[name].delivery == TORCH:
-        pytest.importorskip("torch")
     suite = contract(name, tmp_path)
     plan = suite.epochs(dataset, 1, 0)
     tiers, most = suite.tiers(dataset), largest(plan)
