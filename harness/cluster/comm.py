@@ -245,7 +245,7 @@ class Solo:
         return None if color is None else self
 
     def several_threads(self) -> bool:
-        """See Comm. There is nobody to talk to."""
+        """See Comm. There is one rank."""
         return True
 
     def all_sum(self, values: Floats, sums: Floats, seconds: float) -> None:
@@ -262,7 +262,7 @@ class Solo:
         """See Comm."""
 
     def tell(self, rank: int, number: int) -> None:
-        """See Comm. There is nobody else."""
+        """See Comm. There is one rank."""
         raise ValueError(f"there is no rank {rank} to tell {number}")
 
     def told(self) -> tuple[int, int] | None:

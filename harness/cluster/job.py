@@ -32,7 +32,7 @@ class SavedJob(Struct, frozen=True, kw_only=True):
 
     @property
     def ranks(self) -> int:
-        """How many ranks work on it."""
+        """How many ranks work on it. Each job says so itself: msgspec's structs have no abstract methods."""
         raise NotImplementedError
 
     def save(self, folder: Path) -> None:

@@ -216,7 +216,7 @@ def _environment(pid: int) -> list[str]:
     return []
 
 
-# A rank whose host was cut off from the others ends by itself, as nobody can end it.
+# A rank whose host was cut off from the others ends by itself: no other process can end it.
 #
 # The launcher's daemon on such a host learns of it only when TCP gives up: for Open MPI after some 15 minutes.
 

@@ -116,7 +116,7 @@ def why_job_ended(env: Mapping[str, str]) -> str | None:
 
 
 CHARACTERS = 600  # of last words
-# What srun and mpirun print without a failure, or besides one
+# What srun and mpirun print where nothing failed, or beside a failure
 _NOISE = re.compile(
     r"srun: cluster configuration lacks support for cpu binding"
     r"|srun: [Ww]arning: |srun: launch/slurm: |srun: Job step aborted: Waiting|srun: Force Terminated"

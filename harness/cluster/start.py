@@ -74,7 +74,7 @@ def _interface_env(flavor: Flavor | None, name: str, env: Mapping[str, str]) -> 
 
 
 def launch_env(job: Job, site: Site, env: Mapping[str, str]) -> dict[str, str]:
-    """`job.env` and all that its ranks need besides to load the right MPI library, quickly.
+    """`job.env` and what else its ranks need to load the right MPI library, quickly.
 
     Give the result to the job (`msgspec.structs.replace(job, env=...)`) and to the launcher's process.
     """

@@ -49,7 +49,7 @@ class Parser(argparse.ArgumentParser):
 def joined(argv: Sequence[str]) -> list[str]:
     """argv with `--launcher-args VALUE` as one word: argparse takes a value that begins with a hyphen for an option.
 
-    The same of `--fraction -1%`, so that the error tells of its value.
+    The same of `--fraction -1%`, so that the error names its value.
     """
     words = list(argv)
     for place, word in enumerate(words[:-1]):

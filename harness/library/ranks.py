@@ -37,7 +37,7 @@ def ranks_per_node(comm: Comm) -> int:
 
 FAILED_TAG = 3  # of the message by which a rank says that it has failed
 LOOK_SECONDS = 0.1  # between two looks for such messages, while a rank waits
-_sent: list[Any] = []  # messages that nobody may have received yet: their memory stays
+_sent: list[Any] = []  # messages that may not have arrived yet: their memory stays
 
 
 class Borrowed(mpi.Mpi):

@@ -4,6 +4,7 @@ shows one."""
 import base64
 import json
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -69,7 +70,7 @@ class Beside:
         return [self._box._repr_mimebundle_() | picture(as_json(self._figure.to_dict()))]
 
 
-class View:
+class View(ABC):
     """Widgets that a thread keeps up to date: let the view be a cell's last value, or show `view.box`.
 
     `error`: what made it stop early, if something did.
@@ -85,9 +86,9 @@ class View:
         self._thread = threading.Thread(target=self._follow, name=type(self).__name__, daemon=True)
         self._thread.start()
 
+    @abstractmethod
     def look(self) -> None:
         """Show what is new."""
-        raise NotImplementedError
 
     def is_over(self) -> bool:
         """Whether nothing new can come."""

@@ -28,7 +28,7 @@ def die_with_parent(with_signal: int = signal.SIGKILL) -> None:
 def begin_worker() -> None:
     """What a worker does first that a fork server of multiprocessing forked: it is to end with its rank.
 
-    The server ends when nobody holds the writing end of its pipe any more. The rank holds it, and each worker inherits
+    The server ends when no process holds the writing end of its pipe. The rank holds it, and each worker inherits
     it. After a SIGKILL of the rank a worker that kept it would keep the server, and the server, its parent, the worker.
     The launcher of the rank would wait for both, as its standard output is theirs too. Ctrl-C is left to the rank.
     """

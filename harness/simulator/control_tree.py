@@ -57,7 +57,7 @@ def depth(parent: Ids) -> int:
 
 
 def counted(ranks: int, radices: Iterable[int]) -> ControlTree:
-    """What `simulate --control-tree` tells of `ranks` ranks."""
+    """The document of `simulate --control-tree` for `ranks` ranks."""
     trees = []
     for radix in radices:
         parent = parents(ranks, radix)

@@ -49,7 +49,7 @@ class StoredFiles:
         return name if copy is None else f"{name} (its copy {copy})"
 
     def flags(self, file: int) -> int:
-        """Of open(2), besides those of a file that is only read."""
+        """Of open(2), beyond those of a file that is only read."""
         return 0 if file in self.staged else self._direct_flags
 
     def read(self, handle: int, into: Sequence[memoryview | Bytes], file: int, offset: int) -> int:
@@ -98,7 +98,7 @@ class OpenFile:
     def __init__(
         self, path: Path | str, file: int = NOWHERE, *, jumps: bool = False, flags: int = 0, access: Access = KERNEL
     ) -> None:
-        """file: its number in the dataset. flags: of open(2), besides those of a file that is only read."""
+        """file: its number in the dataset. flags: of open(2), beyond those of a file that is only read."""
         self._path, self._file, self._jumps, self._flags, self._access = path, file, jumps, flags, access
         self._lock = threading.Lock()
         self._handle = -1
@@ -125,7 +125,7 @@ class OpenFiles:
     """The `keep` files used last, by a key of the caller's. A forgotten file stays open while a thread still reads it.
 
     jumps: whether reads of files opened from now on jump, so that the kernel should not read ahead. flags: of open(2)
-    for a file's number, besides those of a file that is only read.
+    for a file's number, beyond those of a file that is only read.
     """
 
     def __init__(

@@ -104,7 +104,7 @@ class Speeds:
 
 
 def default_sizes(memory: int, staging: int, local: Path | None, nodes: int) -> dict[str, int]:
-    """Bytes of each tier of a node, one of `nodes` on this machine, where nobody gives a size.
+    """Bytes of each tier of a node, one of `nodes` on this machine, where no size is given.
 
     memory: that the node may use, of which `staging` is for staging buffers. local: the folder on its own storage; no
     default for the temporary folder: it may lie in memory, or be small.
