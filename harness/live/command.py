@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench import signals
+from dlio_bench.atomic_files import part_of
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.live.status import ENDED, FAILED, NAME, open_status, read_open
 from dlio_bench.reports.run import live_text
@@ -141,8 +142,8 @@ class Follower:
             return
         if not folder.is_dir():
             raise UsageError(f"{folder} is a file. Name the folder of a run, which is its --out.")
-        names = [path.name for path in folder.iterdir()]
-        if not names or GOES_ON in names:
+        names = {path.name for path in folder.iterdir()}
+        if not names or names & {NAME, GOES_ON, part_of(Path(GOES_ON)).name}:  # NAME: of a run that began just now
             return
         below = sorted(path.parent for path in folder.glob(f"*/{NAME}"))
         if below:

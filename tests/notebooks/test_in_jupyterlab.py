@@ -52,9 +52,10 @@ def server(tmp_path: Path) -> Iterator[str]:
         )  # fmt: skip
     try:
         runtime = tmp_path / "JUPYTER_RUNTIME_DIR"
-        until(lambda: list(runtime.glob("jpserver-*.json")) or process.poll() is not None)
-        (told,) = runtime.glob("jpserver-*.json")
-        yield json.loads(told.read_text())["url"]
+        # the file ends with a brace, and is there before it is whole
+        addresses = lambda: [text for path in runtime.glob("jpserver-*.json") if (text := path.read_text())[-1:] == "}"]  # noqa: E731
+        until(lambda: addresses() or process.poll() is not None)
+        yield json.loads(addresses()[0])["url"]
     finally:
         process.send_signal(signal.SIGTERM)  # it ends its kernels
         try:

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from dlio_bench.atomic_files import part_of
 from dlio_bench.harness import cli
 from dlio_bench.harness.live import command
 from dlio_bench.harness.live.status import NAME, append, record
@@ -150,6 +151,24 @@ def test_what_is_no_run_is_said_with_what_to_name(tmp_path: Path, refused: Calla
     (folder / "other" / "result.json").touch()
     (folder / "run-1" / NAME).unlink()
     assert f"dlio-bench show {folder}" in refused("watch", str(folder))
+
+
+@pytest.mark.parametrize("first", [NAME, command.GOES_ON, part_of(Path(command.GOES_ON)).name])
+def test_a_run_that_begins_between_two_looks_is_none_that_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """Its folder is looked at after its status was found missing."""
+
+    def missing(folder: Path) -> int:
+        monkeypatch.undo()
+        (folder / first).touch()
+        raise FileNotFoundError
+
+    monkeypatch.setattr(command, "open_status", missing)
+    follower = command.Follower(tmp_path)
+    assert follower.look() == ()
+    append(tmp_path, record("timed", reader="naive"))
+    assert len(follower.look()) == 1
 
 
 def test_ctrl_c_ends_the_watch_and_harms_nobody(tmp_path: Path) -> None:

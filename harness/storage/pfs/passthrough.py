@@ -13,6 +13,7 @@ import ctypes
 import errno
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ class _Operations:
         self._ready = ready
         self._open: dict[int, OpenFile] = {}
         self._caller: Any = None
+        self._low_handle = os.open(os.devnull, os.O_RDONLY)  # lower than those of the mount, see `_close_last`
 
     kept_seconds = _KEPT_SECONDS
     shown_mode = ~(stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
@@ -59,6 +61,7 @@ class _Operations:
         config.use_ino = 1
         config.direct_io = 1
         config.entry_timeout = config.attr_timeout = config.negative_timeout = self.kept_seconds
+        _close_last(self._low_handle)
         self._ready[0] = os.getpid()
 
     def getattr(self, path: str | None, handle: int | None = None) -> dict[str, int]:
@@ -146,6 +149,20 @@ class _Writing(_Operations):
 
     def fsync(self, _path: str | None, _data_only: int, _handle: int) -> int:
         return 0  # the time that data take is charged when they are written
+
+
+def _close_last(handle: int) -> None:
+    """Move the socket of libfuse's helper to `handle`, to be closed behind the mount when this process is killed.
+
+    The helper unmounts when the socket is closed, but only a mount that is dead by then (fusermount.c,
+    should_auto_unmount). The kernel closes what a killed process has open from its highest handle to its lowest, and
+    libfuse's socket has a higher one than the mount: one mount in seven stayed.
+    """
+    for other in (int(entry.name) for entry in Path("/proc/self/fd").iterdir()):
+        with suppress(OSError):  # the listing's own has gone
+            if other > handle and stat.S_ISSOCK(os.fstat(other).st_mode):
+                os.dup2(other, handle, inheritable=False)
+                os.close(other)
 
 
 def _entry(inode: int, folder: bool) -> dict[str, int]:
