@@ -32,7 +32,7 @@ class PipelineContract(ReaderContract):
     tells_seconds = False
     sessions = (1, 1)
     test_nothing_is_read_in_a_pause_and_what_is_kept_stays = None  # it begins anew with each epoch
-    compared = 5  # tests/unit/test_upstream.py compares every batch
+    compared = 5  # tests/unit/readers/test_upstream.py compares every batch
     started: ClassVar[Pipeline | None] = None
 
     @property

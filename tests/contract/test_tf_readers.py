@@ -121,7 +121,7 @@ def test_the_buffer_of_the_order_is_what_tensorflow_shuffles(dataset: Dataset) -
 
 
 def test_the_published_pipeline_of_another_variant_delivers_in_its_own_form(tmp_path: Path) -> None:
-    """Those of every variant by themselves are in tests/unit/test_upstream.py."""
+    """Those of every variant by themselves are in tests/unit/readers/test_upstream.py."""
     workload = find_workload("cosmoflow").of("sc18")
     dataset = made(tmp_path / "data", "cosmoflow", 3, "sc18")
     assert workload.upstream is not None

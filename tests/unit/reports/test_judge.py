@@ -25,7 +25,7 @@ from tests.results import complete
 Pair = tuple[Result, Steps]
 Change = Callable[[dict[str, Any], dict[str, Any]], object]
 Make = Callable[..., Pair]
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 ALLOWED = 'allow_marks = ["VIRTUAL NODES"]\n'
 EASY = '[cdb.prefetch."4x1"]\nelapsed_seconds = { at_most = "1 h" }\n'
 

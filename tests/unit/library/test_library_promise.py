@@ -10,7 +10,7 @@ from typing import Any
 import dlio_bench
 from dlio_bench import errors
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "library.txt"
 
 

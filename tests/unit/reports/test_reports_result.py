@@ -89,7 +89,7 @@ def test_a_result_of_schema_1_is_read_with_its_metrics_worked_out_again(draft_an
 
 
 def test_a_stored_result_of_schema_2_is_read_with_the_same_numbers() -> None:
-    stored = Path(__file__).parents[1] / "golden" / "result-2"
+    stored = Path(__file__).parents[2] / "golden" / "result-2"
     found, _ = result.load(stored)
     before = json.loads((stored / "result.json").read_text())
     renamed = {"requested_bytes": "bytes_requested", "device_bytes": "bytes_device"}

@@ -61,7 +61,7 @@ BY_HEART = {
     "deeplab": (1 / 16, 6e-3, 8), "cosmoflow-sc18": (1 / 4, 3e-4, 30), "resnet50": (1 / 4, 2e-3, 14),
     "cosmoflow-64": (1 / 4, 1e-3, 30),
 }  # fmt: skip
-# Fewer of the blocks that are alike: to compile the others takes most of the time. unit/test_models.py counts all.
+# Fewer of the blocks that are alike: to compile the others takes most of the time. test_models.py counts all.
 SHALLOW: dict[str, tuple[ModuleType, str, object]] = {
     "deeplab": (cdb, "UNITS", ((64, 2, 2), (128, 1, 2), (256, 1, 2), (512, 2, 1))),
     "resnet50": (imagenet, "STAGES", ((64, 2), (128, 2), (256, 1), (512, 1))),

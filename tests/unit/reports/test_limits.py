@@ -10,7 +10,7 @@ from dlio_bench.reports.judging import limits
 from dlio_bench.reports.judging.limits import Limits, Settings
 
 WORKLOADS = ("cdb", "cosmoflow")
-EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "limits.toml"
+EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "limits.toml"
 READERS = (*POLICIES, *ALIASES)
 
 

@@ -17,7 +17,7 @@ from dlio_bench.harness.cluster.process import EVENT, LOOK_SECONDS, launch
 from dlio_bench.harness.cluster.watch import Watch
 from dlio_bench.harness.commands.run.resuming import stopped
 from tests.processes import PATIENCE, alive, gone, until
-from tests.unit.test_lost_nodes import UNREACHABLE
+from tests.unit.cluster.test_lost_nodes import UNREACHABLE
 
 
 def script(code: str) -> list[str]:

@@ -17,7 +17,7 @@ from tests.browser import READY, Browser
 from tests.needs import needs
 from tests.processes import until
 from tests.results import complete
-from tests.unit.test_couple import document as coupled
+from tests.unit.commands.test_couple import document as coupled
 
 pytestmark = needs("browser")
 Made = Callable[..., tuple[dict[str, Any], dict[str, Any]]]

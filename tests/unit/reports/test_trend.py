@@ -7,7 +7,7 @@ from dlio_bench.errors import UsageError
 from dlio_bench.reports.comparing.change_limits import parse
 from dlio_bench.reports.comparing.changes_text import render_trend, spark
 from dlio_bench.reports.comparing.trend import change_points, trend
-from tests.unit.noisy import Made, noisy
+from tests.unit.reports.noisy import Made, noisy
 
 
 def test_a_step_is_found_where_it_is() -> None:

@@ -13,7 +13,7 @@ from dlio_bench.harness.readers.placed.layout import Sequences, lay_out
 from dlio_bench.harness.readers.placed.tiers import Speeds
 from dlio_bench.harness.readers.threads import Readers
 from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process
-from tests.unit.test_runtime import machine
+from tests.unit.simulator.test_runtime import machine
 
 SAMPLES, SIZE, EPOCHS, BATCH = 64, 100_000, 3, 4
 

@@ -17,7 +17,7 @@ from dlio_bench.reports.export.frames import TABLES
 from tests.processes import PATIENCE, gone, until
 from tests.results import complete
 
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "docs" / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = sorted((Path(__file__).parents[3] / "docs" / "notebooks").glob("*.ipynb"))
 Made = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 
 

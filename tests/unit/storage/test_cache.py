@@ -23,7 +23,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     """A folder that is not in memory and that every user may enter (pytest's own are private)."""
     where = Path("/var/tmp")  # kept over reboots, so hardly ever a tmpfs (/tmp may be one)
     if mounts.memory_backed(where):
-        where = Path(__file__).parents[2] / "build"
+        where = Path(__file__).parents[3] / "build"
         where.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=where) as folder:
         Path(folder).chmod(0o755)

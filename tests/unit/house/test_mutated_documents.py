@@ -29,7 +29,7 @@ from dlio_bench.reports.judging import text as judgement_text
 from dlio_bench.reports.run import html
 from tests.mutations import as_toml, changed, cut, edited, ends_well, mutations
 from tests.results import complete
-from tests.unit.test_storage_report import draft as storage_draft
+from tests.unit.storage.test_storage_report import draft as storage_draft
 
 Make = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 SYSTEM = tomllib.loads((resources.files("dlio_bench.harness.cluster") / "systems" / "perlmutter.toml").read_text())

@@ -10,7 +10,7 @@ import pytest
 
 from dlio_bench.harness.cluster import environment
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ROOMS = ("benchmarks", "datagen", "harness", "reports")
 
 

@@ -21,7 +21,7 @@ from dlio_bench.reports.run import html, text
 from dlio_bench.reports.view.formatting import FORMATS
 from tests.pages import Page
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "result-3"
+GOLDEN = Path(__file__).parents[2] / "golden" / "result-3"
 DOCUMENT: dict[str, Any] = json.loads((GOLDEN / "result.json").read_text("utf-8"))
 CHANGED = {"pfs_bandwidth"}  # whose formula did after this result
 LATER = {"mlperf_au", "bytes_rounded", "requests", "retries"}  # metrics that came after this result

@@ -5,7 +5,7 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8").partition("## Shape")[2]
 FILES = sorted(path for room in ("benchmarks", "datagen", "harness", "reports") for path in (ROOT / room).rglob("*.py"))
 MOST_MODULES = 25  # of a folder

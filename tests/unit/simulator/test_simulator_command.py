@@ -16,7 +16,7 @@ from dlio_bench.harness.simulator import command, scale
 from dlio_bench.harness.simulator.cases import SCENARIOS, Case
 from dlio_bench.harness.simulator.predict import CONSERVED, WORST, lower_bound, names, predict
 from dlio_bench.harness.simulator.predict import PUBLISHED as PUBLISHED_CLIENTS
-from tests.unit.test_published_simulations import scenario
+from tests.unit.simulator.test_published_simulations import scenario
 
 # Scenario 2 of the published simulations, seconds (Boehringer, ETH 2020; the slides print the same)
 PUBLISHED = {

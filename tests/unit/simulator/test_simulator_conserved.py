@@ -10,9 +10,9 @@ from dlio_bench.harness.cluster.system import MB, Rates, Tier, shipped_system
 from dlio_bench.harness.plan.policies import POLICIES
 from dlio_bench.harness.simulator.cases import SCENARIOS, Case
 from dlio_bench.harness.simulator.predict import Prediction, predict
-from tests.unit.test_keeping import BATCH, EPOCHS, SAMPLES, SIZE
-from tests.unit.test_keeping import run as keeping_run
-from tests.unit.test_runtime import machine
+from tests.unit.simulator.test_keeping import BATCH, EPOCHS, SAMPLES, SIZE
+from tests.unit.simulator.test_keeping import run as keeping_run
+from tests.unit.simulator.test_runtime import machine
 
 DECK = shipped_system("deck")
 T4 = 146.0  # MB/s of the file system with four nodes reading

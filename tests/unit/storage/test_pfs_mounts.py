@@ -194,7 +194,7 @@ def test_a_daemon_is_light_and_one_file_knows_mfusepy() -> None:
         "print([name for name in ('numpy', 'h5py', 'mfusepy') if name in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True).stdout == "[]\n"
-    room = Path(__file__).parents[2] / "harness"
+    room = Path(__file__).parents[3] / "harness"
     assert [path.name for path in room.rglob("*.py") if "import mfusepy" in path.read_text()] == ["passthrough.py"]
 
 

@@ -16,7 +16,7 @@ from dlio_bench.reports.comparing.change_limits import parse
 from dlio_bench.reports.comparing.changes import Measured, changes
 from dlio_bench.reports.comparing.changes_text import render_changes
 from dlio_bench.reports.document.result import save
-from tests.unit.noisy import Made, noisy, noisy_run
+from tests.unit.reports.noisy import Made, noisy, noisy_run
 
 Refused = Callable[..., str]
 ELAPSED = ["elapsed_seconds"]

@@ -27,7 +27,7 @@ from tests.pages import Page
 from tests.results import Complete, complete
 
 Drafted = tuple[dict[str, Any], dict[str, Any]]
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 
 
 def fail_content(draft: dict[str, Any]) -> None:
