@@ -1,6 +1,6 @@
 """Where the time of warm readers goes, beside preadv that does nothing else, on the datasets of `bench-readers`:
 
-    python tests/perf/reader_limits.py [WORKLOAD...] [--ranks 2] [--trials 5]    (after dlio-bench bench-readers)
+    python scripts/measure/reader_limits.py [WORKLOAD...] [--ranks 2] [--trials 5]    (after dlio-bench bench-readers)
 
 `raw`: one thread a rank, every call prepared, in shuffled or sequential order, into one slot or as many as `prefetch`
 has; `+ check`: the same through the run's own loop, which checks what it gets. Medians; all contenders in turn. CPU is

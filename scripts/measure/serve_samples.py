@@ -2,13 +2,13 @@ r"""How a rank gets samples from another whose trainer does not help: MPI_Get un
 
 Start with two ranks, on one host or on two that this machine plays and that a shaped link joins (as root):
 
-    mpirun -n 2 python tests/perf/serve_samples.py [--compute asleep|python|numpy] [--seconds 3]
+    mpirun -n 2 python scripts/measure/serve_samples.py [--compute asleep|python|numpy] [--seconds 3]
 
     tests/cluster/virtual-cluster up /tmp/two 2
     for host in node1 node2; do tests/cluster/virtual-cluster shape /tmp/two $host 1gbit; done
     export PRTE_MCA_plm_ssh_agent=/tmp/two/ssh OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,tcp OMPI_MCA_btl_tcp_if_include=eth0
     tests/cluster/virtual-cluster on /tmp/two node1 mpirun --allow-run-as-root --host node1:1,node2:1 \
-        --map-by ppr:1:node --bind-to none -n 2 -x PATH python tests/perf/serve_samples.py
+        --map-by ppr:1:node --bind-to none -n 2 -x PATH python scripts/measure/serve_samples.py
     tests/cluster/virtual-cluster down /tmp/two
 
 Rank 0 asks; rank 1 serves from a file in /dev/shm while its trainer sleeps, or computes. Prints, for each way and size
@@ -66,6 +66,7 @@ def asks(get: Callable[[list[int]], None], size: int, batch: int, seconds: float
 
 
 def main() -> None:
+    """Measure both ways, one after the other."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--compute", choices=("asleep", "python", "numpy"), default="asleep")
     parser.add_argument("--seconds", type=float, default=3.0)

@@ -1,7 +1,7 @@
 """What the reader `stream` gets of the rate of ADIOS2 itself, and what streaming costs where compute hides reading:
 
-    .venv-stream/bin/python tests/perf/stream_rate.py link WORKLOAD --data DATASET [--batch N]
-    .venv-stream/bin/python tests/perf/stream_rate.py hidden WORKLOAD --data DATASET --step SECONDS [--batch N]
+    .venv-stream/bin/python scripts/measure/stream_rate.py link WORKLOAD --data DATASET [--batch N]
+    .venv-stream/bin/python scripts/measure/stream_rate.py hidden WORKLOAD --data DATASET --step SECONDS [--batch N]
 
 link: `run --reader stream --compute none` with a trainer and a producer. Then one process puts as many steps of as many
 bytes into an SST stream of the same parameters, and one other gets them. Both sides take turns with as many buffers as

@@ -1,6 +1,6 @@
 """What the two ways of the emulated file system cost: CPU seconds a GB, and how long the same run takes.
 
-    python tests/perf/emulation_cost.py [--pairs 5]
+    python scripts/measure/emulation_cost.py [--pairs 5]
 
 CPU: one reader takes 2 GB of files that are in the page cache, in requests of 1 MiB and without limits; counted are the
 CPU seconds of the reader and of the daemon, less those of an emulation that serves nothing. `plain` is the same reads
@@ -72,6 +72,7 @@ def take(access: Access, dataset: Dataset, count: int) -> None:
 
 
 def in_a_new_process(call: Callable[..., float], *arguments: object) -> float:
+    """What the call gives in a process whose CPU time is its own."""
     with get_context("spawn").Pool(1) as pool:
         return pool.apply(call, arguments)
 

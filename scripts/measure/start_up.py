@@ -1,7 +1,7 @@
 """How long ranks of one machine take from their launch until all are ready, and what they ask of file systems.
 
-`python tests/perf/start_up.py [RANKS...]` (default: 1 16 64) prints the median of 5 starts, and the calls of one rank
-by strace(1), if it is there. Ready means as in a run: modules imported, MPI connected, the code compared.
+`python scripts/measure/start_up.py [RANKS...]` (default: 1 16 64) prints the median of 5 starts, and the calls of one
+rank by strace(1), if it is there. Ready means as in a run: modules imported, MPI connected, the code compared.
 """
 
 import collections

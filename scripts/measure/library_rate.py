@@ -1,7 +1,7 @@
 """What TensorFlow and PyTorch get of a loader's rate, on an emulated file system and warm:
 
-    .venv-test/bin/python tests/perf/library_rate.py DATASET --batch N --adapter tf [--pfs bandwidth=1GB/s]
-    .venv-peers/bin/python tests/perf/library_rate.py DATASET --batch N --adapter torch [--pfs bandwidth=1GB/s]
+    .venv-test/bin/python scripts/measure/library_rate.py DATASET --batch N --adapter tf [--pfs bandwidth=1GB/s]
+    .venv-peers/bin/python scripts/measure/library_rate.py DATASET --batch N --adapter torch [--pfs bandwidth=1GB/s]
 
 Some epochs of the bare loader and as many of the adapter take turns; nobody looks at the samples. It prints JSON: the
 rates of each trial in bytes a second, their medians, and the median of the ratios, adapter to bare. Without --pfs the

@@ -1,6 +1,6 @@
 """What a barrier costs beyond the last arrival, ours and MPI_Barrier in turn, and the CPU that waiting takes:
 
-    python tests/perf/barrier_cost.py [--ranks 2,4,8] [--rounds 200] [--floor]
+    python scripts/measure/barrier_cost.py [--ranks 2,4,8] [--rounds 200] [--floor]
 
 Ranks share one machine and its monotonic clock. Four ways to come: all at once; after a step of 9.36 ms that each
 sleeps (CosmoFlow's, published); one of them, drawn anew each time, 5 ms late; each of them at a moment of its own

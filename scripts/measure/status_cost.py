@@ -1,4 +1,4 @@
-"""What the status of a run costs: `python tests/perf/status_cost.py [ROUNDS]` (default 9), on an idle machine.
+"""What the status of a run costs: `python scripts/measure/status_cost.py [ROUNDS]` (default 9), on an idle machine.
 
 CPU seconds of all that is done for one line, over the second between two lines: rank 0 looks at a trial at work and
 tells its event through a pipe, the launching command reads it and appends a line. Prints the median of the rounds, the
@@ -64,6 +64,7 @@ def cost(rate: int, folder: Path) -> float:
 
 
 def main(rounds: int) -> None:
+    """Print what each part of the status costs."""
     with tempfile.TemporaryDirectory() as folder:
         for rate in (10, 10_000):
             shares = [cost(rate, Path(folder)) for _ in range(rounds)]

@@ -1,14 +1,14 @@
 """What `run --trace spans` adds to a run.
 
-    python tests/perf/trace_cost.py [--pairs 5] [--reader naive,prefetch] [OPTIONS OF run ...]
+    python scripts/measure/trace_cost.py [--pairs 5] [--reader naive,prefetch] [OPTIONS OF run ...]
 
 Runs ImageNet (records of 115 KB) by turns with and without it, with the options that follow. Prints, for each reader,
 the median elapsed time of the runs of either kind, each the median of its trials; their ratio less 1; and the spans of
 a trial. The worst case, what people run, and a storage system that is the limit:
 
-    python tests/perf/trace_cost.py --cache warm --compute none --max-data 150MB --epochs 4 --trials 5
-    python tests/perf/trace_cost.py --max-data 150MB --epochs 1 --trials 1 --warmup-trials 0
-    python tests/perf/trace_cost.py --emulate-pfs bandwidth=1GB/s --compute none --max-data 150MB --epochs 6 --trials 3
+    trace_cost.py --cache warm --compute none --max-data 150MB --epochs 4 --trials 5
+    trace_cost.py --max-data 150MB --epochs 1 --trials 1 --warmup-trials 0
+    trace_cost.py --emulate-pfs bandwidth=1GB/s --compute none --max-data 150MB --epochs 6 --trials 3
 
 On two cores, naive and prefetch: +2.0 and +5.2 %; -1.4 and -0.1 %. The third, naive in seven pairs: +0.5 % (pairs from
 -5 to +5 %); 0.36 us of 170 us a read are 0.2 % by arithmetic.

@@ -1,4 +1,4 @@
-"""Cost of the page of a large run (2 readers, 1,024 ranks, 1,000 steps, 5 trials): `python tests/perf/large_report.py`.
+"""Cost of the page of a large run (2 readers, 1,024 ranks, 1,000 steps, 5 trials).
 
 Prints seconds and peak memory of a process that loads the results and writes their page, the size of the page, and
 bytes of steps.npz per trial, rank and step. Exit status 1 beyond 20 s, 2 GB or 10 MB.

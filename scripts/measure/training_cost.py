@@ -1,6 +1,6 @@
 """What the harness adds to a training step.
 
-    python tests/perf/training_cost.py [--side 224] [--batch 8] [--steps 3] [--pairs 30] [--json]
+    python scripts/measure/training_cost.py [--side 224] [--batch 8] [--steps 3] [--pairs 30] [--json]
 
 It trains the HEP-CNN on images in memory, in one process, by turns: in a loop of TensorFlow alone, and through a
 reader, the timed loop and the trainer. Prints the median over the pairs of (harness / bare loop - 1), its quartiles and

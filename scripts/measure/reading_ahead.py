@@ -1,6 +1,6 @@
 """Whether the number of reading threads that a reader chooses is as good as the best fixed one.
 
-    python tests/perf/reading_ahead.py [--workloads hepcnnb,cdb] [--bandwidths 100MB/s] [--more request=5ms] ...
+    python scripts/measure/reading_ahead.py [--workloads hepcnnb,cdb] [--bandwidths 100MB/s] [--more request=5ms] ...
 
 Four virtual nodes share an emulated file system. In each cell (workload, bandwidth, latency of an open) the ranks read
 the same batches ahead with the default, and with each fixed number of threads, in turn, and meet after each step. A
@@ -35,9 +35,8 @@ from dlio_bench.harness.readers.resources import RankContext, Resources
 from dlio_bench.harness.readers.session import SampleView, Tally, planned
 from dlio_bench.harness.storage.pfs.process import EmulatedAccess, emulation_of
 from dlio_bench.harness.storage.pfs.spec import PROCESS, PfsSpec, parse_spec
-from tests.ranks import mpirun
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 NODES, ASKED_FOR, LEAST_STEP, TRIAL = 4, 0.8, 0.02, 1.5
 # name -> workload, variant, tiny, files, samples of a batch
 DATA = {
@@ -121,6 +120,7 @@ def cells(comm: Comm, asked: argparse.Namespace) -> None:
 
 
 def report(cell: str, bound: float, medians: list[float]) -> None:
+    """Print the line of a cell: the bound, the default and each fixed number of threads."""
     best = min(medians[1:])
     shown = " ".join(f"{seconds:6.3f}" for seconds in medians)
     print(f"{cell:60} bound {bound:6.3f} | {shown} | {100 * (medians[0] / best - 1):+6.1f} %", flush=True)
@@ -142,6 +142,9 @@ def main() -> None:
     if asked.ranks:
         cells(mpi.connect(asked.ranks), asked)
         return
+    sys.path.insert(0, str(ROOT))
+    from tests.ranks import mpirun
+
     with tempfile.TemporaryDirectory() as name:
         data = asked.data or Path(name)
         for one in asked.workloads.split(","):
@@ -149,7 +152,6 @@ def main() -> None:
         print(f"{'cell':60} {'':12} | default, then threads {asked.threads} | default over best")
         ranks = NODES * asked.per_node
         argv, env = mpirun(ranks, (sys.executable, __file__, *sys.argv[1:], "--ranks", str(ranks), "--data", str(data)))
-        env |= {"PYTHONPATH": str(ROOT)}
         with subprocess.Popen(argv, env=os.environ | env, cwd=ROOT, stdout=subprocess.PIPE, text=True) as started:
             for line in started.stdout or ():
                 print(line.rpartition("<stdout>: ")[2], end="", flush=True)
