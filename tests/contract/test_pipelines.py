@@ -16,6 +16,8 @@ from tests.contract.test_readers import ReaderContract
 from tests.datasets import made_by_first
 from tests.ranks import WORLD
 
+pytestmark = pytest.mark.slow
+
 # a fixture belongs to the module that has its name
 world, nothing_is_left = test_readers.world, test_readers.nothing_is_left
 

@@ -23,6 +23,8 @@ from tests.datasets import VARIANTS, few, made, view_of
 from tests.mounts import FREE, running
 from tests.needs import needs
 
+pytestmark = pytest.mark.slow
+
 
 # original-64 differs from sc18 in what a record holds alone
 @pytest.fixture(scope="module", params=[one for one in VARIANTS if one[1] != "original-64"], ids="-".join)

@@ -15,6 +15,8 @@ from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen import random_bytes
 from dlio_bench.datagen.layout import PHYSICAL, TEST, TRAIN, VALIDATION
 
+pytestmark = pytest.mark.slow
+
 SEED, SHAPE = 5, (16, 768, 1152)
 FULL, TINY = (WORKLOADS["cdb"].variants["cori"](tiny, PHYSICAL) for tiny in (False, True))
 Floats = npt.NDArray[np.float32]

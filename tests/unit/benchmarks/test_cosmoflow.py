@@ -18,6 +18,8 @@ from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.formats import example, tfrecord
 from dlio_bench.datagen.layout import PHYSICAL, TEST, TRAIN, VALIDATION, FileSpec, Layout
 
+pytestmark = pytest.mark.slow
+
 SEED = 5
 VARIANTS = WORKLOADS["cosmoflow"].variants
 V1, V07, SC18 = (VARIANTS[name](False, PHYSICAL) for name in ("mlperf-v1", "mlperf-v0.7", "sc18"))

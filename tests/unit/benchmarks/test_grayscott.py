@@ -8,6 +8,8 @@ from dlio_bench.benchmarks.grayscott import kernels, published
 from dlio_bench.benchmarks.grayscott.published import PUBLISHED
 from dlio_bench.benchmarks.grayscott.solver import Solver, slab
 
+pytestmark = pytest.mark.slow
+
 SMALL = replace(PUBLISHED, size=16, noise=0.0)
 
 

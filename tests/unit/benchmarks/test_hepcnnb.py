@@ -16,6 +16,8 @@ from dlio_bench.benchmarks.hepcnnb import events
 from dlio_bench.benchmarks.hepcnnb.layout import layout
 from dlio_bench.datagen.layout import PHYSICAL, RANDOM, VALIDATION
 
+pytestmark = pytest.mark.slow
+
 SEED = 3
 PUBLISHED = MappingProxyType({"train": (709, 426_926_240), "validation": (94, 56_607_048)})
 NAMES = ("data", "label", "weight", "normweight", "psr", "mg", "mn", "jz", "eid")

@@ -22,6 +22,8 @@ from dlio_bench.datagen import random_bytes
 from dlio_bench.datagen.formats import example, tfrecord
 from dlio_bench.datagen.layout import FILLS, PHYSICAL, RANDOM, TRAIN, VALIDATION
 
+pytestmark = pytest.mark.slow
+
 SEED = 2
 BOTH = {TRAIN: 2, VALIDATION: 1}
 

@@ -23,6 +23,8 @@ from dlio_bench.datagen.formats import CONTAINERS, example, tfrecord
 from dlio_bench.datagen.layout import RANDOM, FileSpec, Layout, Written
 from tests.datasets import LAYOUTS
 
+pytestmark = pytest.mark.slow
+
 SEED = 5
 HEP_NAMES = ("label", "weight", "normweight", "psr", "mg", "mn", "jz", "eid")
 # Sample 0 of the tiny layouts under seed 5: the CRC32C of its fields' CRC32Cs. No machine may give others.

@@ -28,6 +28,8 @@ from dlio_bench.harness.cluster.interfaces import LOOPBACK
 from dlio_bench.harness.cluster.peers import MOST_UNPROVEN, Peers, Piece, Serving
 from tests.processes import PATIENCE, open_files, until
 
+pytestmark = pytest.mark.slow
+
 TOKEN = b"of this job"
 SIZES = [0, 1, 115_000, 5, 70_000, 6_000_000, 0, 33]  # bytes of the samples of the store
 

@@ -19,6 +19,8 @@ from dlio_bench.harness.commands.run.resuming import stopped
 from tests.processes import PATIENCE, alive, gone, until
 from tests.unit.cluster.test_lost_nodes import UNREACHABLE
 
+pytestmark = pytest.mark.slow
+
 
 def script(code: str) -> list[str]:
     return [sys.executable, "-c", code]

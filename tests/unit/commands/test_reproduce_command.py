@@ -16,6 +16,8 @@ from dlio_bench.harness.ground import parts
 from dlio_bench.reports.study.types import REPRODUCED, SEEN, UNTESTABLE
 from tests.needs import needs
 
+pytestmark = pytest.mark.slow
+
 Refused = Callable[..., str]
 SIMULATED = "simulated-scenarios"
 MOST_BYTES = 300_000  # of the page of all studies

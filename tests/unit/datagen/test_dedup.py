@@ -10,6 +10,8 @@ from dlio_bench.datagen.dedup import LEAST_CHUNK, MOST_CHUNK, chunks, cuts, dupl
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM
 
+pytestmark = pytest.mark.slow
+
 MB = 1 << 20
 
 

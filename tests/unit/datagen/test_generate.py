@@ -24,6 +24,8 @@ from dlio_bench.errors import EnvironmentFailure, UsageError
 from tests.datasets import LAYOUTS, verify_files
 from tests.processes import PATIENCE, gone, until
 
+pytestmark = pytest.mark.slow
+
 HEP = WORKLOADS["hepcnnb"].variants["224"](True, RANDOM)
 CDB = WORKLOADS["cdb"].variants["cori"](True, RANDOM)
 MANY = 20  # files enough that an end in the middle is in the middle

@@ -12,6 +12,8 @@ from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import PHYSICAL, RANDOM
 from tests.needs import needs
 
+pytestmark = pytest.mark.slow
+
 CDB = {"/climate/data": "{16, 768, 1152}", "/climate/labels": "{768, 1152}", "/climate/stats": "{16, 4}"}
 HEP = {
     "/data": "{709, 3, 224, 224}",

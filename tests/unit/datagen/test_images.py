@@ -15,6 +15,8 @@ from dlio_bench.errors import DataError
 from dlio_bench.harness.commands.generation import indexing, verification
 from dlio_bench.harness.commands.generation.options import IndexOptions, VerifyOptions
 
+pytestmark = pytest.mark.slow
+
 PICTURE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (6, 8, 3), dtype=np.uint8)).resize((80, 60))
 WIDE = Image.fromarray((np.arange(60 * 80).reshape(60, 80) * 13).astype(np.uint16))
 

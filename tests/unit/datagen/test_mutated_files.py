@@ -24,6 +24,8 @@ from dlio_bench.datagen.manifest import NAME, field_bytes
 from tests.datasets import made, verify_files
 from tests.mutations import MANY, changed, cut, ends_well, mutations
 
+pytestmark = pytest.mark.slow
+
 PICTURES = [images.make(np.random.SFC64(1), 2000)[0].tobytes()]
 for _kind in images.KINDS:
     _content = io.BytesIO()

@@ -14,6 +14,8 @@ from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.formats import example, tfrecord
 from dlio_bench.datagen.layout import RANDOM, FileSpec, Layout, Written
 
+pytestmark = pytest.mark.slow
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's log is not what is tested
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # its dependencies use what later versions of NumPy and Python deprecate

@@ -16,6 +16,8 @@ from dlio_bench.harness.commands import doctor
 from dlio_bench.harness.commands.doctor import Finding, examine, last_words, render, worst
 from tests.processes import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 
 def _named(findings: list[Finding], name: str) -> Finding:
     return next(finding for finding in findings if finding.name == name)

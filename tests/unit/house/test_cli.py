@@ -12,6 +12,8 @@ from dlio_bench.harness import cli
 from dlio_bench.harness.storage.pfs.spec import EXAMPLE
 from tests.processes import DLIO, dlio
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:

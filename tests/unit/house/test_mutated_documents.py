@@ -31,6 +31,8 @@ from tests.mutations import as_toml, changed, cut, edited, ends_well, mutations
 from tests.results import complete
 from tests.unit.storage.test_storage_report import draft as storage_draft
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 SYSTEM = tomllib.loads((resources.files("dlio_bench.harness.cluster") / "systems" / "perlmutter.toml").read_text())
 PLAN = tomllib.loads((resources.files("dlio_bench.harness.commands.acceptance") / "plans" / "slurm.toml").read_text())

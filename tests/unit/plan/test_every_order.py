@@ -9,6 +9,8 @@ from msgspec.structs import replace
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.plan.orders import ORDERS, Ids, Order, Shape, every_sample_once, find_order, steps_of
 
+pytestmark = pytest.mark.slow
+
 # every order there is, and those with a number also with a small one
 NAMES = [*ORDERS, "buffered-shuffle(3)", "subset-shuffle(2)"]
 ONCE = [name for name in NAMES if find_order(name).exactly_once]

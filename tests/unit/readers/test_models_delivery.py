@@ -17,6 +17,8 @@ from dlio_bench.harness.readers.resources import Resources
 from dlio_bench.harness.readers.session import SampleView, Tally, largest, planned, touched_buffer
 from tests.datasets import VARIANTS, layout, made
 
+pytestmark = pytest.mark.slow
+
 tf = tensorflow()
 
 

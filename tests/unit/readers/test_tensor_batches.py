@@ -15,6 +15,8 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import DataError
 from tests.datasets import batch_of
 
+pytestmark = pytest.mark.slow
+
 Decoded = tuple[Dataset, npt.NDArray[np.uint8]]
 FORMS = [
     pytest.param(model, workload, variant, id=f"{model.name}-{variant}")

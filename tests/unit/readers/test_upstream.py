@@ -35,6 +35,8 @@ from dlio_bench.harness.readers.session import SampleView
 from tests.datasets import VARIANTS, few, made, stored_fields
 from tests.processes import open_files, until
 
+pytestmark = pytest.mark.slow
+
 Plan = Sequence[tuple[int, Ids]]
 PIPELINES = [(workload, variant) for workload, variant in VARIANTS if WORKLOADS[workload].upstream is not None]
 

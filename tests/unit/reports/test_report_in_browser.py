@@ -19,7 +19,7 @@ from tests.processes import until
 from tests.results import complete
 from tests.unit.commands.test_couple import document as coupled
 
-pytestmark = needs("browser")
+pytestmark = [pytest.mark.slow, needs("browser")]
 Made = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 PHONE, FOLD = 390, 800  # px: width of a telephone, and the height that a laptop shows at 1280
 FIGURES = {"times", "credits", "phases", "epochs", "scaling", "steps", "bytes", "predicted"}

@@ -21,6 +21,8 @@ from tests.datasets import made
 from tests.jobs import JOB
 from tests.processes import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 
 def job(folder: Path, **changes: Any) -> Job:
     dataset = made(folder / "data", "cdb", 4)

@@ -22,6 +22,8 @@ from dlio_bench.harness.storage.pfs.spec import parse_spec
 from tests.datasets import made
 from tests.needs import needs
 
+pytestmark = pytest.mark.slow
+
 MEMORY = 8_000_000_000
 FAST = Rates(((1, 10_000.0), (4, 10_000.0)))
 SYSTEM = System(

@@ -11,6 +11,8 @@ from dlio_bench.harness.simulator.cases import SCENARIOS, Case
 from dlio_bench.harness.simulator.fills import Trace, fill
 from dlio_bench.harness.simulator.predict import PUBLISHED, WORST, names, predict
 
+pytestmark = pytest.mark.slow
+
 
 def scenario(name: str, part: int = 1, seed: int = 1, **tiers: int) -> Case:
     """A published scenario, or a part of it: as much fewer samples and smaller tiers. Distances to the bound stay."""

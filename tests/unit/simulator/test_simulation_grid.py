@@ -14,6 +14,8 @@ from dlio_bench.harness.simulator.axes import Axis
 from dlio_bench.reports.document.typed import to_json
 from dlio_bench.reports.simulation import document as simulation
 
+pytestmark = pytest.mark.slow
+
 SMALL = ("--scenario", "S1", "--epochs", "2")
 SOME = "lower-bound,shuffled,clairvoyant,lbann-dynamic,cooperative"
 

@@ -18,6 +18,8 @@ from dlio_bench.harness.simulator.predict import CONSERVED, WORST, lower_bound, 
 from dlio_bench.harness.simulator.predict import PUBLISHED as PUBLISHED_CLIENTS
 from tests.unit.simulator.test_published_simulations import scenario
 
+pytestmark = pytest.mark.slow
+
 # Scenario 2 of the published simulations, seconds (Boehringer, ETH 2020; the slides print the same)
 PUBLISHED = {
     "lower-bound": 3825.66, "clairvoyant": 3836.12, "lbann-dynamic": 4051.12, "deepio-opportunistic": 4432.90,

@@ -16,6 +16,8 @@ from dlio_bench.harness.simulator.model import Costs, Crowd, costs
 from dlio_bench.harness.simulator.predict import WORST, lower_bound, run
 from dlio_bench.harness.simulator.published import LoggedClients
 
+pytestmark = pytest.mark.slow
+
 DECK = shipped_system("deck")
 PLAIN = Costs(
     nodes=1, compute=1.0, write=0.0, pfs=(2.0, 2.0), local=(0.5,), remote=(1.0,), staging=100.0, staging_threads=1,

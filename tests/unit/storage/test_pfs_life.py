@@ -23,6 +23,8 @@ from tests.mounts import FREE, mounts_below, running
 from tests.needs import needs
 from tests.processes import PATIENCE, alive, gone, stop, until
 
+pytestmark = pytest.mark.slow
+
 source = mounts.source  # a fixture belongs to the module that has its name
 
 

@@ -25,6 +25,8 @@ from tests import mounts
 from tests.mounts import BIG, FREE, MIB, opened, read, running
 from tests.needs import needs
 
+pytestmark = pytest.mark.slow
+
 source = mounts.source  # a fixture belongs to the module that has its name
 
 

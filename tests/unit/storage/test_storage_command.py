@@ -24,6 +24,8 @@ from tests.datasets import made
 from tests.direct_folder import direct_folder
 from tests.processes import PATIENCE, dlio, start, until
 
+pytestmark = pytest.mark.slow
+
 SMALL = ("--sample-size", "100kB", "--size", "4MB", "--ranks", "1", "--threads", "1,2", "--trials", "2")
 FEW = ("--ranks", "1", "--trials", "1")
 LONG = ("--sample-size", "1MB", "--size", "8MB", "--ranks", "1", "--trials", "100000")

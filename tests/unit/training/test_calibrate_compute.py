@@ -20,6 +20,8 @@ from dlio_bench.harness.commands.calibration.compute import process
 from dlio_bench.harness.commands.calibration.compute.process import LEAST, MOST, Job, enough, rows_of
 from tests.processes import dlio
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_run_waits_as_long_as_the_real_network_took(tmp_path: Path) -> None:
     calibrate = ("calibrate", "--compute", "hepcnnb", "--tiny", "--batch", "4,2", "--steps", "5", "--threads", "1")

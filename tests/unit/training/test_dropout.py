@@ -15,6 +15,8 @@ from dlio_bench.benchmarks.tensors import lend, tensorflow
 from dlio_bench.datagen.dataset import Dataset
 from tests.datasets import batch_of
 
+pytestmark = pytest.mark.slow
+
 Decoded = tuple[Dataset, npt.NDArray[np.uint8]]
 tf = tensorflow()
 

@@ -43,6 +43,8 @@ from dlio_bench.reports.run import generated, html
 from tests.datasets import batch_of
 from tests.results import Complete, Made
 
+pytestmark = pytest.mark.slow
+
 tf = tensorflow()
 Decoded = tuple[Dataset, npt.NDArray[np.uint8]]
 BATCH = 8

@@ -25,6 +25,8 @@ from dlio_bench.harness.training.checkpoint import Found, State, copies_of, save
 from dlio_bench.harness.training.inference import Inference
 from dlio_bench.harness.training.trainer import NOTHING, Emulated
 
+pytestmark = pytest.mark.slow
+
 SHAPE = (16, 16, 3)
 BYTES = 16 * 16 * 3 * 4 + 4
 SAMPLE = Sample((Part("data", "float32", SHAPE), Part("label", "int32", ())), SHAPE, fields)

@@ -1,9 +1,12 @@
 """LARC: Adam over gradients that are scaled layer by layer. Needs TensorFlow."""
 
 import numpy as np
+import pytest
 
 from dlio_bench.benchmarks.schedules import larc_adam
 from dlio_bench.benchmarks.tensors import tensorflow
+
+pytestmark = pytest.mark.slow
 
 tf = tensorflow()
 

@@ -30,6 +30,8 @@ from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.errors import Diverged, EnvironmentFailure, UsageError
 
+pytestmark = pytest.mark.slow
+
 MODELS = {model.name: model for workload in WORKLOADS.values() for model in workload.models}
 DRAWN = ("hepcnn", "resnet50")  # whose weights tests look at
 tf = tensorflow()

@@ -24,6 +24,8 @@ from dlio_bench.benchmarks.tensors import lend, tensorflow
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import TRAIN, VALIDATION
 
+pytestmark = pytest.mark.slow
+
 tf = tensorflow()
 Decoded = tuple[Dataset, npt.NDArray[np.uint8]]
 

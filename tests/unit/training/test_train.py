@@ -32,6 +32,8 @@ from dlio_bench.harness.training.exchange.options import ExchangeOptions
 from dlio_bench.harness.training.network import Checkpoints, NetworkTrainer, widths
 from dlio_bench.harness.training.trainer import Emulated, Spent
 
+pytestmark = pytest.mark.slow
+
 SHAPE, BATCH, STEPS = (16, 16, 3), 8, 3
 BYTES = 16 * 16 * 3 * 4 + 4
 SAMPLE = Sample((Part("data", "float32", SHAPE), Part("label", "int32", ())), SHAPE, fields)

@@ -9,6 +9,8 @@ from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.training.network import pin_gpu
 
+pytestmark = pytest.mark.slow
+
 
 class Config:
     """What tensorflow.config does for GPUs."""
