@@ -417,7 +417,7 @@ FAULTS = [
     *_faults(
         "harness/root/errors.py",
         ("difflib.get_close_matches(name.lower(), {word.lower(): word for word in known}, n=1)", "[]",
-         "what was probably meant", "unit/house/test_cli.py"),
+         "what was probably meant", "unit/ground/test_refusals.py"),
     ),
     *_faults(
         "reports/traces/chrome.py",

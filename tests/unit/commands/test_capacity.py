@@ -111,31 +111,6 @@ def test_a_storage_that_feeds_nobody_is_told_so() -> None:
     assert "holds" not in text
 
 
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (["--au", "0"], "--au: '0' is not a share above 0 %"),
-        (["--au", "95"], "Did you mean 95%?"),
-        (["--at-least", "0"], "--at-least: '0' cannot be used. Write a whole number from 1 on"),
-        (["--at-least", "9", "--ranks-per-node", "8"], "only up to 8 accelerators would be tried"),
-        (["--compute", "none"], "AU needs emulated compute"),
-        (["--compute", "bogus"], "--compute"),
-        (["--io", "bogus"], "--io: 'bogus' is not known"),
-        (["--reader", "bogus"], "There is no reader 'bogus'"),
-        (["--launcher", "bogus"], "There is no launcher 'bogus'"),
-        (["--threads", "0"], "--threads: '0' cannot be used"),
-        (["--staging", "big"], "'big' is not a size"),
-    ],
-)
-def test_what_cannot_be_searched_is_refused_before_anything_is_made(
-    words: list[str], complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for more in ((), ("--dry-run",)):
-        assert main(["capacity", "cdb", "--tiny", *words, "--cache-dir", str(tmp_path / "made"), *more]) == 2
-        assert complaint in capsys.readouterr().err
-    assert not (tmp_path / "made").exists()
-
-
 def test_an_emulated_file_system_decides_how_long_a_search_takes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -256,38 +256,6 @@ def test_a_dry_run_writes_nothing_and_tells_space_and_files(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("words", "status", "told"),
-    [
-        (("llama3-9b",), 2, "Did you mean 'llama3-"),
-        (("llama3-8b", "--fraction", "0%"), 2, "--fraction: '0%'"),
-        (("llama3-8b", "--layout", "sharde"), 2, "'sharded'"),
-        (("llama3-8b", "--folder", "nowhere"), 2, "nowhere does not exist"),
-        (("llama3-8b", "--checkpoints", "0"), 2, "from 1 to 1000"),
-        (("llama3-8b-subset", "--ranks-per-node", "4"), 2, "8 ranks"),
-        (("llama3-8b-subset", "--fraction", "1%"), 2, "whole checkpoints"),
-        (("llama3-405b", "--checkpoints", "1000"), 4, "are missing"),
-        (("llama3-8b", "--checkpoints", "1001"), 2, "--checkpoints: '1001' cannot be used"),
-        (("llama3-8b", "--nodes", "99999999"), 2, "--nodes: '99999999'"),
-        (("llama3-8b", "--shards", "99999999"), 2, "from 1 to 65536"),
-        (("llama3-8b", "--nodes", "9000", "--ranks-per-node", "900"), 2, "at most 65536 ranks"),
-        (("llama3-8b", "--fraction", "-1%"), 2, "above 0 %"),
-        (("llama3-8b", "--fraction=-1%"), 2, "above 0 %"),
-        (("llama3-8b", "--fraction", "0"), 2, "above 0 %"),
-        (("llama3-8b", "--fraction", "150%"), 2, "--fraction: '150%'"),
-        (("llama3-8b", "--fraction", "5"), 2, "Did you mean 5%"),
-    ],
-)
-def test_what_cannot_be_is_refused_with_the_fix(
-    words: tuple[str, ...], status: int, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    assert main(["checkpoint", *words]) == status
-    assert told in capsys.readouterr().err.replace("\n", " ")
-    assert not list(tmp_path.iterdir())
-
-
 def test_what_small_files_take_is_looked_at_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

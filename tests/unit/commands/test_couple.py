@@ -29,28 +29,6 @@ WHOLE = slab(SIZE, 1, 0)
 Refused = Callable[..., str]
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["greyscott"], "Did you mean 'grayscott'?"),
-        (["grayscott", "--through", "file"], "Did you mean 'files'?"),
-        (["grayscott", "--through", "sst,sst"], "has a name twice"),
-        (["grayscott", "--consumers", "4"], "1 to 3"),
-        (["grayscott", "--producers", "65"], "64 ranks at most"),
-        (["grayscott", "--size", "8"], "12 cells"),
-        (["grayscott", "--steps", "15"], "--steps 20 or more"),
-        (["grayscott", "--queue", "-1"], "--queue: '-1'"),
-        (["grayscott", "--size", "1024", "--steps", "100000"], "larger --plotgap"),
-        (["grayscott", "--kernel", "cuda"], "numpy or numba"),
-        (["grayscott", "--exchange-dir", "nowhere"], "--exchange-dir nowhere is not a folder"),
-        (["grayscott", "--emulate-pfs", "bandwith=1MB/s"], "Did you mean 'bandwidth'?"),
-    ],
-    ids=lambda value: value[-1] if isinstance(value, list) else "",
-)
-def test_what_cannot_be_is_refused(words: list[str], told: str, refused: Refused) -> None:
-    assert told in refused("couple", *words)
-
-
 def test_the_plan_is_told_before_anything_is_made(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["couple", "grayscott", "--through", "files", "--consumers", "2", "--dry-run"]

@@ -127,22 +127,6 @@ def test_the_list_and_the_plan_start_nothing(tmp_path: Path, capsys: Any, monkey
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["hepcnnb-shufle"], "Did you mean 'hepcnnb-shuffle'?"),
-        ([SIMULATED, SIMULATED], "is named twice"),
-        (["mine.toml"], "'mine.toml' does not exist"),
-        (["list", "--dry-run"], "takes studies and --json alone"),
-        (["--against", "nowhere"], "--against nowhere is no folder"),
-        (["--against", ".", "--dry-run"], "--against starts nothing"),
-        (["--against", "."], "holds no results"),
-    ],
-)
-def test_what_cannot_be_is_refused(words: list[str], told: str, refused: Refused) -> None:
-    assert told in refused("reproduce", *words)
-
-
 def test_a_file_is_no_folder_for_results(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for place in ("file", "file/below"):

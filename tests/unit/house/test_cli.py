@@ -28,40 +28,6 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     return ask
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["run", "cbd"], "Did you mean 'cdb'"),
-        (["run", "cdb", "--reader", "naive,naive"], "has a name twice"),
-        (["run", "cdb", "--nodes", "0"], "--nodes: '0'"),
-        (["run", "cdb", "--nodes", "4096"], "this machine is too small for so many virtual nodes"),
-        (["run", "cdb", "--nodes", "2", "--max-data", "99MB"], "--max-data 1GB"),
-        (["run", "cdb", "--min-seconds", "-1"], "--min-seconds: '-1'"),
-        (["run", "cdb", "--batch", "-1"], "--batch: '-1'"),
-        (["run", "cdb", "--seed", str(2**64)], "to 4611686018427387904"),
-        (["run", "cdb", "--compute", "emulate:@absent.toml"], "calibrate --compute"),
-        (["run", "cdb", "--cache", "cool"], "Use cold, cold-epochs, first-epoch-cold, warm or as-is"),
-        (["run", "cdb", "--sync", "never"], "Use step, epoch or none"),
-        (["run", "cdb", "--variant", "xl"], "There is no cdb variant 'xl'. Use cori"),
-        (["run", "cdb", "--exchange-timeout", "120"], "--exchange-timeout: '120' has no unit. Write a number and a"),
-        (["run", "cdb", "--launcher", "telnet", "--dry-run"], "telnet"),
-        (["run", "cdb", "--tiny", "--launcher", "local", "--nodes", "2"], "local"),
-        (["run"], "WORKLOAD"),
-        (["bench"], "invalid choice"),
-        (["rnu", "cdb"], "Did you mean 'run'"),
-        (["run", "cdb", "--readr", "naive"], "Did you mean '--reader'"),
-        (["run", "cdb", "--read", "naive"], "Did you mean '--reader'"),
-        (["generate", "cdb", "--out", "x", "--files", "two"], "--files: 'two'"),
-        (["run", "cdb", "--launcher", "srum", "--dry-run"], "Did you mean 'srun'"),
-    ],
-)
-def test_a_wrong_word_is_answered_in_one_paragraph_with_status_2(
-    arguments: list[str], says: str, tmp_path: Path, refused: Callable[..., str]
-) -> None:
-    assert says in refused(*arguments)
-    assert list(tmp_path.iterdir()) == []  # nothing was made
-
-
 def test_help_tells_the_exit_statuses_and_a_wrong_word_ends_a_process_in_a_line(tmp_path: Path) -> None:
     assert "exit status" in dlio(tmp_path, "--help").stdout
     wrong = dlio(tmp_path, "rnu", "cdb", status=2)

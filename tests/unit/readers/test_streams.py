@@ -198,27 +198,6 @@ def test_a_dry_run_tells_the_layout_of_streams_and_the_memory_that_they_hold(
         assert sentence in told
 
 
-@pytest.mark.parametrize(
-    ("asked", "says"),
-    [
-        (["--reader", "naive", "--producers", "2"], "--producers is for readers that stream"),
-        (["--reader", "stream", "--stream", "al"], "Did you mean 'all'"),
-        (["--reader", "stream", "--producers", "0"], "--producers"),
-        (["--reader", "stream", "--stream-engine", "bp", "--stream", "round-robin"], "--stream-engine sst"),
-        (["--reader", "stream", "--stream-engine", "bp", "--stream", "on-demand"], "--stream-engine sst"),
-        (["--reader", "stream", "--inline", "--producers", "2"], "Leave out --producers, or --inline"),
-        (["--reader", "stream", "--stream-full", "drop"], "--stream-full"),
-        (["--reader", "stream", "--io", "direct"], "direct reads of theirs are not built"),
-        (["--reader", "stream", "--stream", "on-demand", "--validation", "1"], "--validation 1"),
-        (["--reader", "naive", "--step-scale", "1,2,3", "--nodes", "2"], "--step-scale 1,2,3 has 3 factors"),
-    ],
-)
-def test_options_of_streams_that_make_no_sense_are_refused(
-    refused: Callable[..., str], asked: list[str], says: str
-) -> None:
-    assert says in refused("run", "cdb", "--tiny", *asked)
-
-
 STREAMS = {"mode": "on-demand", "producers": 2, "engine": "sst", "queue": 4, "full": "block"}
 
 

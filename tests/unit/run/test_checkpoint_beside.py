@@ -106,36 +106,6 @@ def test_space_is_looked_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (("--checkpoint-load", "llama3-8b"), "needs --checkpoint-load-every K"),
-        (("--checkpoint-load", "llama3-8b", "--checkpoint-load-every", "0"), "--checkpoint-load-every: '0'"),
-        (("--checkpoint-load", "llama3-8b", "--checkpoint-load-every", "x"), "--checkpoint-load-every: 'x'"),
-        (
-            ("--checkpoint-load", "hepcnn", "--checkpoint-load-every", "1000", "--steps", "16"),
-            "no checkpoint would be written",
-        ),
-        (("--checkpoint-load", "llama", "--checkpoint-load-every", "2"), "'llama' is not known"),
-        (("--checkpoint-load-every", "2"), "Name the model with --checkpoint-load"),
-        (
-            ("--checkpoint-load", "llama3-8b", "--checkpoint-load-every", "2", "--checkpoint-load-dir", "no"),
-            "is not a folder",
-        ),
-        (("--checkpoint-load", "llama3-405b", "--checkpoint-load-every", "2", "--nodes", "3"), "--shards 512"),
-        (("--checkpoint-load", "llama3-8b", "--checkpoint-load-every", "2", "--predict"), "--predict"),
-    ],
-)
-def test_what_cannot_be_is_refused(
-    words: tuple[str, ...], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    assert main(["run", "cdb", "--tiny", *words]) == 2
-    assert told in " ".join(capsys.readouterr().err.split())
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_dry_run_tells_what_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

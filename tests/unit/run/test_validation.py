@@ -1,7 +1,7 @@
 """Validation passes: what a plan of them holds, what HEPCNNB's pipeline reads for them, what a run makes of them."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -188,19 +188,6 @@ def test_published_pipelines_validate_unless_told_not_to(tmp_path: Path, capsys:
     assert cdb["validation"]["sample_seconds"] * cdb["batch"] == pytest.approx(cdb["step_seconds"] / 3)
     # data without a validation split: nobody asked, so it is left out
     assert every("cosmoflow", "--variant", "sc18", "--tiny", "--reader", "upstream") is None
-
-
-@pytest.mark.parametrize(
-    ("asked", "says"),
-    [
-        (["hepcnnb", "--tiny", "--validation", "often"], "--validation 'often' is not known"),
-        (["hepcnnb", "--tiny", "--validation", "0"], "--validation '0' is not known"),
-        (["hepcnnb", "--tiny", "--epochs", "2", "--validation", "3"], "too short for a validation pass"),
-        (["cosmoflow", "--variant", "sc18", "--tiny", "--validation", "1"], "sc18 has no validation split"),
-    ],
-)
-def test_passes_that_cannot_be_are_refused(asked: Sequence[str], says: str, refused: Callable[..., str]) -> None:
-    assert says in refused("run", *asked, "--dry-run")
 
 
 def test_a_dataset_without_the_split_is_refused_when_passes_are_asked_for(

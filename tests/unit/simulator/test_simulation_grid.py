@@ -105,34 +105,6 @@ def test_wide_tables_are_broken_into_blocks(capsys: pytest.CaptureFixture[str], 
         assert sum(line.count(" s ") for line in lines if line.startswith(("  double-buffer", "  1 MB"))) >= count
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--vary", "tape=1GB"), "--vary tape is no axis. System 'deck' has nodes, staging, ram, disk"),
-        (("--vary", "ram"), "'ram' is not an axis with its values"),
-        (("--vary", "=1GB"), "is not an axis with its values"),
-        (("--vary", "ram="), "'ram=' has no values. Write at least one, as in ram=10GB,20GB"),
-        (("--vary", "nodes=,"), "has no values. Write at least one, as in nodes=4,8"),
-        (("--vary", "ram=5GB,5000MB"), "says 5000MB twice"),
-        (("--vary", "nodes=4,04"), "says 04 twice"),
-        (("--vary", "ram=-5GB"), "--vary 'ram=-5GB': '-5GB' is not a size"),
-        (("--vary", "nodes=0"), "'0' is no number of nodes"),
-        (("--vary", "nodes=9999999999"), "is no number of nodes"),
-        (("--vary", "nodes=2,5000"), "Cell nodes 5000: 5000 nodes of 25 samples a step need 125000 samples"),
-        (("--vary", "ram=1GB", "--vary", "ram=2GB"), "--vary names ram twice"),
-        (("--vary", "ram=1GB", "--tiers", "ram=2GB"), "--tiers and --vary both set ram"),
-        (("--vary", "nodes=2", "--nodes", "4"), "--nodes 4 and --vary nodes both set the nodes"),
-        (
-            ("--vary", "nodes=2", "--vary", "ram=1GB", "--vary", "disk=1GB", "--vary", "staging=1GB"),
-            "at most 3 axes",
-        ),
-        (("--vary", "ram=1GB", "--policy", "shufled"), "Did you mean 'shuffled'?"),
-    ],
-)
-def test_what_cannot_be_varied(refused: Callable[..., str], words: tuple[str, ...], said: str) -> None:
-    assert said in refused("simulate", *SMALL, *words)
-
-
 def test_a_large_job_is_refused_before_the_published_mode_starts(
     refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

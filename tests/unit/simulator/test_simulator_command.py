@@ -258,41 +258,6 @@ def test_a_system_file_that_cannot_be_used(
     assert any(part in message for part in said.split("|"))
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ((), "Name what to simulate"),
-        (("cdb", "--scenario", "S1"), "not both"),
-        (("--scenario", "S5"), "There is no scenario 'S5'. Use S1"),
-        (("cdb", "--system", "deck"), "needs --nodes N and --system FILE"),
-        (("cdb", "--nodes", "2", "--system", "/nowhere.toml"), "--system /nowhere.toml: No such file"),
-        (("cbd", "--nodes", "2", "--system", "deck"), "Did you mean 'cdb'?"),
-        (("cdb", "--nodes", "2", "--system", "deck", "--compute", "none"), "simulate needs a step that takes time"),
-        (("cdb", "--nodes", "2", "--system", "deck", "--compute", "train"), "simulate needs a step that takes time"),
-        (("cdb", "--nodes", "2", "--system", "deck", "--compute", "emulate:a100"), "Known: v100, knl"),
-        (("--scenario", "S1", "--compute", "emulate:50ms"), "a scenario has its own compute rate"),
-        (("--scenario", "S1", "--policy", "clairvoyent"), "Did you mean 'clairvoyant'?"),
-        (("--scenario", "S1", "--policy", "shuffled,shuffled"), "name each policy once"),
-        (("--scenario", "S1", "--policy", "naive"), "Use --policy shuffled, or --pfs-clients published"),
-        (("--scenario", "S1", "--policy", "staging-pool", "--pfs-clients", "worst"), "Use --policy double-buffer"),
-        (("--scenario", "S1", "--policy", "tfdata"), "does not model this reader. Use lower-bound, shuffled"),
-        (("--scenario", "S1", "--policy", "stream"), "has no producers. Predict a run of it instead"),
-        (
-            ("--scenario", "S1", "--policy", "cooperative", "--pfs-clients", "published"),
-            "Use it with --pfs-clients conserved",
-        ),
-        (("--scenario", "S1", "--tiers", "tape=1GB"), "The tiers of system 'deck' are staging, ram, disk"),
-        (("--scenario", "S1", "--tiers", "ram"), "'ram' is not NAME=SIZE"),
-        (("--scenario", "S1", "--nodes", "0"), "--nodes: '0'"),
-        (("--scenario", "S1", "--nodes", "5000"), "need 125000 samples"),
-        (("--scenario", "S1", "--seed", "-1"), "--seed: '-1'"),
-        (("--scenario", "imagenet22k", "--pfs-clients", "published"), "Use --pfs-clients conserved, or fewer epochs"),
-    ],
-)
-def test_what_cannot_be_simulated(refused: Callable[..., str], words: tuple[str, ...], said: str) -> None:
-    assert said in refused("simulate", *words)
-
-
 def test_policies_have_the_names_of_readers_and_published_rows_their_own() -> None:
     assert command.policies("shuffled,prefetch,staged", CONSERVED) == ("shuffled", "cooperative", "staged")
     for asked in ("shuffled,double-buffer", "naive,staging-pool"):

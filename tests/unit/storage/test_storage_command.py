@@ -178,41 +178,6 @@ def test_the_ranks_folder_stays_only_where_a_message_refers_to_it(tmp_path: Path
     assert files_in(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ((), "Name a folder"),
-        (("none",), "none does not exist"),
-        (("file",), "file is not a folder"),
-        ((".", "--workload", "cbd"), "Did you mean 'cdb'"),
-        ((".", "--workload", "cdb", "--sample-size", "1MB"), "Give one of them"),
-        ((".", "--sample-size", "0"), "--sample-size 0"),
-        ((".", "--sample-size", "1MB", "--size", "3MB"), "8 readers need at least a sample of 1 MB each"),
-        ((".", "--sample-size", "10TB", "--size", "200TB"), "need 200 TB"),
-        ((".", "--threads", "0"), "--threads: '0'"),
-        ((".", "--ranks", "2,2"), "--ranks: '2,2'"),
-        ((".", "--ranks", "-1"), "--ranks"),
-        ((".", "--trials", "0"), "--trials: '0'"),
-        ((".", "--size", "0"), "--size: '0'"),
-        ((".", "--cache", "cool"), "cold or warm"),
-        ((".", "--ranks", "2", "--launcher", "local"), "local"),
-        ((".", "--nodes", "2"), "--nodes 2: this is one machine"),
-        ((".", "--nodes", "0"), "--nodes: '0'"),
-        ((".", "--launcher", "telnet"), "telnet"),
-        ((".", "--out", "folder"), "--out folder is a folder"),
-        (("--data", "none"), "no dataset folder"),
-        (("--data", "folder"), "no manifest.json"),
-    ],
-)
-def test_what_cannot_be_is_answered_in_one_paragraph(
-    arguments: tuple[str, ...], says: str, tmp_path: Path, refused: Callable[..., str]
-) -> None:
-    (tmp_path / "file").touch()
-    (tmp_path / "folder").mkdir()
-    assert says in refused("storage", *arguments, status={"need 200 TB": 4}.get(says, 2))
-    assert [path.name for path in files_in(tmp_path)] == ["file", "folder"]
-
-
 def scales(ranks: tuple[int, ...] | None, nodes: int | None, given: Allocation | None) -> list[tuple[int, int]]:
     return [(scale.nodes, scale.count) for scale in scales_of(ranks, nodes, given, None)]
 

@@ -50,33 +50,11 @@ def test_a_producer_publishes_the_plan_of_one_model() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("more", "says"),
-    [
-        (("--shard", "job"), "--shard job"),
-        (("--reader", "stream", "--stream", "on-demand"), "on-demand"),
-        (("--reader", "stream", "--inline"), "--inline"),
-        (("--reader", "stream", "--stream", "round-robin", "--ranks-per-node", "2"), "round-robin"),
-        (("--reader", "parallel-staging"), "parallel-staging"),
-    ],
-)
-def test_what_does_not_go_with_several_models_is_refused(
-    more: tuple[str, ...], says: str, refused: Callable[..., str]
-) -> None:
-    told = refused("run", "cdb", "--tiny", "--models", "2", "--compute", "none", *more)
-    assert "--models 2" in told
-    assert says in told
-
-
 def test_help_tells_which_readers_share_samples_between_models(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["run", "--help"])
     told = " ".join(capsys.readouterr().out.split())
     assert "except where ranks of a node keep samples for each other (prefetch, cooperative, clairvoyant, ...)" in told
-
-
-def test_networks_are_named_where_some_are_trained(refused: Callable[..., str]) -> None:
-    assert "--compute train" in refused("run", "cdb", "--tiny", "--models", "cdb,cdb:lr=0.1", "--compute", "none")
 
 
 def two_models(made: tuple[dict[str, Any], dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
