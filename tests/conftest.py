@@ -4,6 +4,7 @@ end of a run tells what was skipped.
 """
 
 import os
+import re
 import signal
 import tempfile
 from collections import Counter
@@ -19,25 +20,10 @@ from dlio_bench.harness.machine.mounts import memory_backed
 if memory_backed(Path(tempfile.gettempdir())):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/var/tmp")  # pytest's own variable for the root of tmp_path
 
-# The files whose tests take long: `pytest -m quick` leaves them out, and does not even import them.
+# Tests that take long: all in these folders, and in files whose `pytestmark` says so. `-m quick` leaves them out.
 ROOT = Path(__file__).parent
 SLOW_FOLDERS = ("mpi", "perf", "cluster", "peers", "torch", "streams", "s3", "notebooks")
-SLOW = (
-    "contract/test_ahead", "contract/test_exchange", "contract/test_exchange_training", "contract/test_pipelines",
-    "unit/test_reproduce_command",
-    "contract/test_tf_readers", "test_packaging", "unit/test_calibrate_compute", "unit/test_cdb", "unit/test_cli",
-    "unit/test_cosmoflow", "unit/test_dedup", "unit/test_doctor", "unit/test_dropout", "unit/test_every_order",
-    "unit/test_generate", "unit/test_grayscott", "unit/test_hdf5_tools", "unit/test_hepcnnb", "unit/test_imagenet",
-    "unit/test_images",
-    "unit/test_hepgan",
-    "unit/test_inference", "unit/test_larc", "unit/test_layouts", "unit/test_models", "unit/test_models_delivery",
-    "unit/test_models_learn", "unit/test_mutated_documents", "unit/test_mutated_files", "unit/test_peers",
-    "unit/test_pfs_life", "unit/test_pfs_mounts", "unit/test_prediction", "unit/test_process",
-    "unit/test_published_simulations", "unit/test_rank", "unit/test_report_in_browser", "unit/test_simulation_grid",
-    "unit/test_simulator_command", "unit/test_simulator_engines", "unit/test_storage_command",
-    "unit/test_tensor_batches", "unit/test_tensorflow_reads_ours", "unit/test_train", "unit/test_training_devices",
-    "unit/test_upstream",
-)  # fmt: skip
+SLOW = re.compile(r"^pytestmark = .*pytest\.mark\.slow", re.M)
 
 settings.register_profile("busy", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
@@ -60,20 +46,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _is_slow(path: Path) -> bool:
-    name = path.relative_to(ROOT).with_suffix("").as_posix()
-    return name in SLOW or name.startswith(SLOW_FOLDERS)
+    return path.relative_to(ROOT).parts[0] in SLOW_FOLDERS or SLOW.search(path.read_text()) is not None
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With `-m quick`, files of slow tests are left alone: TensorFlow alone takes seconds to import."""
+    """With `-m quick`, files of slow tests are not even imported: TensorFlow alone takes seconds."""
     is_file = collection_path.name.startswith("test_")
     return True if config.option.markexpr == "quick" and is_file and _is_slow(collection_path) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Every test is quick or slow, by its file."""
+    slow = {path: _is_slow(path) for path in {item.path for item in items}}
     for item in items:
-        item.add_marker("slow" if _is_slow(item.path) else "quick")
+        item.add_marker("slow" if slow[item.path] else "quick")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -13,7 +13,8 @@ import yaml
 
 from dlio_bench.harness.cli import main, parser
 from dlio_bench.harness.commands.pages import pages
-from dlio_bench.harness.plan.policies import ALIASES, POLICIES
+from dlio_bench.harness.plan.orders import ORDERS
+from dlio_bench.harness.plan.policies import DELIVERIES, PLACEMENTS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -147,10 +148,9 @@ def test_the_architecture_names_what_is_there(room: str, column: int) -> None:
     assert folders <= {name.partition("/")[0] for name in named}
 
 
-def test_the_page_of_readers_has_a_row_for_each_policy_by_its_alias_or_name() -> None:
-    table = (
-        (ROOT / "docs/reference/readers.md").read_text("utf-8").partition("| reader | order")[2].partition("\n\n")[0]
-    )
-    named = set(re.findall(r"`([\w-]+)`", " ".join(line.split("|")[1] for line in table.splitlines()[2:])))
-    of_policy = {name: alias for alias, name in ALIASES.items()}
-    assert {of_policy.get(name, name) for name in POLICIES} - named == set()
+def test_the_page_of_readers_says_what_each_order_placement_and_delivery_is() -> None:
+    text = (ROOT / "docs/reference/readers.md").read_text("utf-8")
+    for title, known in (("orders", ORDERS), ("placements", PLACEMENTS), ("deliveries", DELIVERIES)):
+        rows = text.partition(f"| {title} | |\n")[2].partition("\n\n")[0].splitlines()[1:]
+        cells = "".join(row.split("|")[1] for row in rows)
+        assert sorted(re.findall(r"`([\w .-]+)(?:\(k\))?`", cells)) == sorted(known)

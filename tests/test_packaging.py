@@ -13,6 +13,8 @@ import pytest
 
 from dlio_bench.harness.cli import parser
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 ROOMS = ("benchmarks", "datagen", "harness", "reports")
 CONFIG = tomllib.loads((ROOT / "pyproject.toml").read_text())

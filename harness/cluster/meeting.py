@@ -5,7 +5,7 @@ Here each rank has a byte that says how many meetings it has come to, and looks 
 giving way to whoever wants its core: to look is to search a few bytes, so that who comes last, its caches cold after a
 step, has next to nothing to do. Who waits longer sleeps, and is woken by one system call. A core that sleeps takes
 long to wake: 100 us for four processes on two cores of a virtual machine, where nothing but the system call is timed
-(tests/perf/barrier_cost.py measures ours and MPI's).
+(scripts/measure/barrier_cost.py measures ours and MPI's).
 """
 
 import ctypes

@@ -3,7 +3,7 @@
 A rank serves with threads that sleep in the kernel until a request comes. Bytes go from the file to the network by
 sendfile(2) and from the network into the buffer, without the interpreter's lock and without a copy in Python.
 
-One-sided MPI was measured against it over 1 Gbit/s (tests/perf/serve_samples.py, which names the commands; Open MPI
+One-sided MPI was measured against it over 1 Gbit/s (scripts/measure/serve_samples.py names the commands; Open MPI
 5.0.11): over TCP an MPI_Get from a rank whose trainer sleeps is answered when that rank next calls MPI, here after the
 4 s of the phase, while the asker spins. With Open MPI's progress thread (btl_tcp_progress_thread=1) samples of 6 MB
 came with 57 MB/s and those of 115 KB, 16 at once, with 118, at 21 and 11 CPU seconds a GB of both ranks; from here with

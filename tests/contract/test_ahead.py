@@ -20,6 +20,8 @@ from tests.contract import test_readers
 from tests.contract.test_readers import EVERY, ReaderContract, readers, view
 from tests.processes import PATIENCE, until
 
+pytestmark = pytest.mark.slow
+
 world, nothing_is_left, dataset = test_readers.world, test_readers.nothing_is_left, test_readers.dataset
 
 PAUSE = 2e-4  # seconds that a read lasts, in which a thread that should not read would

@@ -17,6 +17,8 @@ from dlio_bench.harness.training.exchange.options import ExchangeOptions
 from tests.needs import require
 from tests.ranks import WORLD
 
+pytestmark = pytest.mark.slow
+
 Arrays = list[npt.NDArray[Any]]
 
 # Ways that add the same numbers in different orders; one fills nodes unevenly, another cuts gradients in the middle.

@@ -17,6 +17,8 @@ from dlio_bench.harness.training.exchange.options import ExchangeOptions
 from tests.needs import require
 from tests.ranks import WORLD
 
+pytestmark = pytest.mark.slow
+
 STEPS, BATCH, RATE = 8, 8, 0.05
 Arrays = list[npt.NDArray[Any]]
 

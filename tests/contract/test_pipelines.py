@@ -16,6 +16,8 @@ from tests.contract.test_readers import ReaderContract
 from tests.datasets import made_by_first
 from tests.ranks import WORLD
 
+pytestmark = pytest.mark.slow
+
 # a fixture belongs to the module that has its name
 world, nothing_is_left = test_readers.world, test_readers.nothing_is_left
 
@@ -32,7 +34,7 @@ class PipelineContract(ReaderContract):
     tells_seconds = False
     sessions = (1, 1)
     test_nothing_is_read_in_a_pause_and_what_is_kept_stays = None  # it begins anew with each epoch
-    compared = 5  # tests/unit/test_upstream.py compares every batch
+    compared = 5  # tests/unit/readers/test_upstream.py compares every batch
     started: ClassVar[Pipeline | None] = None
 
     @property

@@ -23,6 +23,8 @@ from tests.datasets import VARIANTS, few, made, view_of
 from tests.mounts import FREE, running
 from tests.needs import needs
 
+pytestmark = pytest.mark.slow
+
 
 # original-64 differs from sc18 in what a record holds alone
 @pytest.fixture(scope="module", params=[one for one in VARIANTS if one[1] != "original-64"], ids="-".join)
@@ -121,7 +123,7 @@ def test_the_buffer_of_the_order_is_what_tensorflow_shuffles(dataset: Dataset) -
 
 
 def test_the_published_pipeline_of_another_variant_delivers_in_its_own_form(tmp_path: Path) -> None:
-    """Those of every variant by themselves are in tests/unit/test_upstream.py."""
+    """Those of every variant by themselves are in tests/unit/readers/test_upstream.py."""
     workload = find_workload("cosmoflow").of("sc18")
     dataset = made(tmp_path / "data", "cosmoflow", 3, "sc18")
     assert workload.upstream is not None

@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
@@ -139,11 +139,3 @@ def test_a_library_that_is_missing_is_told_in_its_row(tmp_path: Path, monkeypatc
     assert rows["prefetch + crc"]["ratio"] is None
     assert "TensorFlow is not installed" in rows["prefetch + crc"]["not_measured"]
     assert rows["prefetch"]["ratio"] > 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [(("--ranks", "0"), "--ranks: '0' cannot be used"), (("nothing",), "There is no workload 'nothing'")],
-)
-def test_what_cannot_be_is_refused(arguments: tuple[str, ...], says: str, refused: Callable[..., str]) -> None:
-    assert says in refused("bench-readers", *arguments)

@@ -175,30 +175,6 @@ def test_a_read_only_folder_is_named(who: tuple[str, str], read_only: Path, refu
     assert "can be written" in said
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("cosmoflow", "--files", "4", "--variant", "cori"), "Use mlperf-v1, mlperf-v0.7, sc18 or original-64"),
-        (("cdb", "--files", "4", "--fill", "zeros"), "physical or random"),
-        (("cdb", "--files", "0"), "from 1 on"),
-        (("cdb", "--bytes", "1kB"), "at least that"),
-        (("cdb", "--fraction", "2"), "--fraction"),
-        (("cdb",), "Give one of --files, --bytes, --fraction and --full"),
-        (("cdb", "--files", "4", "--full"), "--files and --full each say how much"),
-        (("cdb", "--files", "4", "--workers", "2", "--nodes", "2"), "Give either"),
-        (("cdb", "--files", "4", "--workers", "0"), "--workers: '0'"),
-        (("cdb", "--files", "4", "--nodes", "0"), "--nodes: '0'"),
-        (("cdb", "--files", "4", "--launcher", "telnet"), "telnet"),
-        (("cdb", "--files", "4", "--seed", "-1"), "seed"),
-    ],
-)
-def test_what_cannot_be_is_answered_before_anything_is_made(
-    arguments: tuple[str, ...], says: str, tmp_path: Path, refused: Callable[..., str]
-) -> None:
-    assert says in refused("generate", *arguments, "--tiny", "--out", "set")
-    assert not (tmp_path / "set").exists()
-
-
 def test_another_dataset_in_the_folder_is_left_alone(told: Callable[..., Any], refused: Callable[..., str]) -> None:
     asked = ("generate", "cdb", "--tiny", "--files", "4", "--no-raw", "--out", "set")
     first = told(*asked)

@@ -118,22 +118,3 @@ def test_without_a_description_the_machine_is_measured_first(
     assert made.by["emulated"].startswith("800 MB/s")
     left = [path.name for path in (cache / "datasets").iterdir()]
     assert not [name for name in left if name.startswith("dlio-bench")]  # scratch data are gone
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("--pfs", "nowhere"), "--pfs nowhere does not exist"),
-        (("--pfs", ".", "--nodes", "0"), "--nodes: '0'"),
-        (("--pfs", ".", "--size", "1MB"), "Ask for more with --size"),
-        (("--pfs", ".", "--workload", "hepcnnb", "--local", "nowhere"), "--local nowhere does not exist"),
-        (("--pfs", ".", "--out", "."), "is a folder"),
-        (("--pfs", ".", "--threads", "0"), "--threads: '0'"),
-        (("--pfs", ".", "--sample-bytes", "0"), "--sample-bytes: '0'"),
-    ],
-)
-def test_what_cannot_be_calibrated(
-    tmp_path: Path, words: tuple[str, ...], says: str, refused: Callable[..., str]
-) -> None:
-    assert says in refused("calibrate", *words)
-    assert list(tmp_path.iterdir()) == []

@@ -73,17 +73,6 @@ def test_direct_reads_are_cold_by_what_the_device_delivers(tmp_path: Path) -> No
             assert trial["bytes_device"] >= trial["bytes_requested"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--reader", "tfdata"], "reader 'tfdata' reads through its framework"),
-        (["--emulate-pfs", "bandwidth=1GB/s"], "the emulated file system has no page cache to pass"),
-    ],
-)
-def test_what_cannot_be_read_directly_is_refused(arguments: list[str], says: str, refused: Callable[..., str]) -> None:
-    assert says in refused("run", "cdb", "--tiny", "--io", "direct", *arguments)
-
-
 def test_decoding_is_a_stage_with_its_own_time(cache: Path, tmp_path: Path) -> None:
     asked = ("--reader", "naive,prefetch", "--decode", "--check-crc", "--compute", "none", "--warmup-trials", "0")
     for result in results(cache, tmp_path, "cosmoflow", "--tiny", *asked):
@@ -194,26 +183,6 @@ def test_axes_set_by_hand_are_compared_and_credited(cache: Path, tmp_path: Path)
         (order, delivery) for order in ("sequential", "global-shuffle") for delivery in ("on demand", "ahead")
     )
     assert len({result["plan"]["steps"] for result in found}) == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--reader", "upstream", "--order", "node-shuffle"], "has no order 'node-shuffle'"),
-        (["--reader", "naive+order=sequential", "--order", "global-shuffle"], "at most once"),
-        (["--reader", "upstream", "--check-crc"], "published pipeline"),
-        (["--reader", "upstream", "--cache", "cold-epochs"], "Use --cache first-epoch-cold"),
-        (["--emulate-pfs", "bandwidth=4MB/s", "--cache", "warm"], "Add cache=SIZE"),
-        (["--shard", "host"], "rank, node"),
-        (["--local-tier", "nowhere"], "nowhere"),
-        (["--storage", "nowhere.json"], "Name a file written by dlio-bench storage --out"),
-    ],
-)
-def test_what_does_not_fit_is_refused_in_one_paragraph(
-    arguments: list[str], says: str, tmp_path: Path, refused: Callable[..., str]
-) -> None:
-    assert says in refused("run", "cdb", "--tiny", "--out", "out", *arguments)
-    assert not (tmp_path / "out").exists()
 
 
 def test_the_ceiling_of_the_path_stands_beside_the_bandwidth(cache: Path, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def test_a_network_is_trained_and_its_checkpoints_predict_and_go_on(
 
 
 def a_network_is_trained_in_the_timed_loop(folder: Path, printed: str) -> None:
-    """A small one: a step of each is in tests/unit/test_models_learn.py, batch normalisation in unit/test_train.py."""
+    """A small one: tests/unit/training has a step of each (models_learn) and batch normalisation (train)."""
     result, steps = load(folder / "out" / "prefetch-2x1")
     compute, trial = result["compute"], result["trials"][0]
     assert (compute["mode"], compute["model"], compute["exchange"]) == ("train", "hepcnn", "horovod")

@@ -1,6 +1,6 @@
 """What ends `dlio-bench run --compute train` before its time: status 4, one paragraph, and where the ranks stood.
 
-A loss that is no number: tests/unit/test_train.py.
+A loss that is no number: tests/unit/training/test_train.py.
 """
 
 import os

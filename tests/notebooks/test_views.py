@@ -6,7 +6,7 @@ from dlio_bench.harness.live import status
 from dlio_bench.harness.notebooks.live_view import LiveView
 from dlio_bench.harness.notebooks.search_view import SearchView
 from tests.processes import until
-from tests.unit.test_notebook_search import GOOD, Cluster
+from tests.unit.notebooks.test_notebook_search import GOOD, Cluster
 
 
 def test_the_buttons_of_a_search_stop_and_restart_what_is_selected(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.perf import training_cost
+from scripts.measure import training_cost
 
 
 def test_both_loops_train_the_same_network(tmp_path: Path) -> None:

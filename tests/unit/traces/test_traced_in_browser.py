@@ -8,7 +8,7 @@ from dlio_bench.reports.traces import scaling as traced
 from tests.browser import Browser
 from tests.needs import needs
 from tests.results import Complete
-from tests.unit.test_report_in_browser import CROWDED, DRAWN, OPEN_ALL
+from tests.unit.reports.test_report_in_browser import CROWDED, DRAWN, OPEN_ALL
 
 pytestmark = needs("browser")
 
