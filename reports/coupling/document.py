@@ -20,6 +20,7 @@ from dlio_bench.reports.view.formatting import plural
 
 SCHEMA = "dlio-bench/couple/1"
 SOLVER_ALONE, TWINS_ALONE, BESIDE = REFERENCES = ("solver alone", "twins alone", "side by side")
+APART = "one after the other"  # separate runs: the solver writes all files, then the twins read them; if measured
 SOLVER, TWINS, WORKFLOW = SIDES = ("solver", "twins", "workflow")
 Seconds = Annotated[float, Meta(gt=0)]
 
@@ -164,6 +165,7 @@ def load(path: Path) -> Document:
 def _check(document: Document) -> None:
     """ValueError where trials, ranks or numbers do not fit together."""
     cases, ranks = {*REFERENCES, *document.ways}, document.producers + document.consumers
+    cases |= {APART} if has_apart(document) else set()
     measured = [trial for trial in document.trials if not trial.warmup]
     numbers = {trial.trial for trial in measured}
     if {(trial.trial, trial.case) for trial in measured} != {(number, case) for number in numbers for case in cases}:
@@ -178,6 +180,11 @@ def _check(document: Document) -> None:
         wanted = [trial.case != TWINS_ALONE] * len(solver) + [trial.case != SOLVER_ALONE] * len(twins)
         if here != wanted:
             raise ValueError(f"'{trial.case}' has a side too many, or lacks one")
+
+
+def has_apart(document: Document) -> bool:
+    """Whether separate runs that write and read files were measured."""
+    return any(trial.case == APART for trial in document.trials)
 
 
 def trials_of(document: Document, case: str) -> list[Trial]:
@@ -230,12 +237,13 @@ def slowdown(document: Document, case: str, side: str) -> Ratio:
     return Ratio(value, intervals.ratio_interval(before, after, paired=True))
 
 
-def over_uncoupled(document: Document, case: str) -> Ratio:
+def over_uncoupled(document: Document, case: str, reference: str = BESIDE) -> Ratio:
     """The workflow's time over that of both sides at once without a coupling, as `slowdown`.
 
     What is left of a slow-down when both sides have shared the machine all the same: the coupling's own part.
+    reference: another case than that; over APART it is over the slower side of separate runs.
     """
-    before, after = elapsed(document, BESIDE, WORKFLOW), elapsed(document, case, WORKFLOW)
+    before, after = elapsed(document, reference, WORKFLOW), elapsed(document, case, WORKFLOW)
     value = float(np.median(after) / np.median(before))
     return Ratio(value, intervals.ratio_interval(before, after, paired=True))
 

@@ -4,6 +4,7 @@ import shlex
 
 from dlio_bench.reports.coupling import document as couple
 from dlio_bench.reports.coupling.document import (
+    APART,
     BESIDE,
     SOLVER,
     SOLVER_ALONE,
@@ -150,6 +151,23 @@ def _slowed(document: Document) -> list[Part]:
             note="Uncoupled: both sides at once, each with its data in memory: what they lose to each other on this "
             "machine without any coupling. Over uncoupled: the workflow's time over that: the coupling's own part.",
         ),
+        *_apart(document),
+    ]
+
+
+def _apart(document: Document) -> list[Part]:
+    """How many times as long as separate runs that write and read files, too."""
+    if not couple.has_apart(document):
+        return []
+    solver, twins = (format_time(couple.median_of(document, APART, side)) for side in (SOLVER, TWINS))
+    ways = (f"{name(way)} {_said(couple.over_uncoupled(document, way, APART))}" for way in document.ways)
+    return [
+        Note(
+            text=f"the solver wrote its files in {solver}, then the {_twins(document)} read them and trained in "
+            f"{twins}; times as long as the slower of these: {', '.join(ways)}",
+            label="separate",
+            on=FULL,
+        )
     ]
 
 

@@ -9,27 +9,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dlio_bench.reports.document.files import write_whole
-from dlio_bench.reports.study.text import ours, published, skipped, summary
-from dlio_bench.reports.study.types import (
-    FAILED,
-    IN_PART,
-    NOT_SEEN,
-    REPRODUCED,
-    SEEN,
-    UNDECIDED,
-    UNTESTABLE,
-    Answer,
-    Compared,
-    Document,
-)
-from dlio_bench.reports.study.verdicts import in_order, number, status_of
+from dlio_bench.reports.study import types
+from dlio_bench.reports.study.text import counted, ours, published, skipped
+from dlio_bench.reports.study.types import KINDS, VERDICTS, Answer, Compared, Document
+from dlio_bench.reports.study.verdicts import in_order, number, said_verdict, status_of
 from dlio_bench.reports.view.page import render
 from dlio_bench.reports.view.sections import Head
 
 LEFT, RIGHT, LINE = 3, 94, 34  # of a figure: ends of its axis in percent of its width; pixels of a row
 BADGES = {
-    REPRODUCED: "good", IN_PART: "some", SEEN: "some", UNDECIDED: "none", NOT_SEEN: "bad", FAILED: "bad",
-    UNTESTABLE: "none",
+    types.REPRODUCED: "good", types.IN_PART: "some", types.WITHIN: "some", types.SEEN: "some",
+    types.UNDECIDED: "none", types.UNTESTABLE: "none", types.NOT_SEEN: "bad", types.FAILED: "bad",
 }  # fmt: skip
 
 
@@ -44,7 +34,7 @@ class Mark(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A claim, drawn: rows, and the band in which it counts as reproduced, if it can; ticks (percent, text)."""
+    """A claim, drawn: rows, and the band in which ours counts, if it can; ticks (percent, text)."""
 
     marks: list[Mark]
     band: tuple[float, float] | None
@@ -68,11 +58,14 @@ def html(document: Document) -> str:
             title=f"Published figures · {len(document.studies)} studies",
             overline=f"reproduce · version {document.version}",
             heading="Published figures, and ours beside them",
-            subjects=[f"{summary(document)}. {of}. Exit status {status_of(document)}.", *host],
+            subjects=[*counted(document), f"{of}. Exit status {status_of(document)}.", *host],
         ),
         {},
         document=document,
         badges=BADGES,
+        kinds=KINDS,
+        verdicts=VERDICTS,
+        said_verdict=said_verdict,
         answers=[(answer, _claims(answer)) for answer in tried],
         others=others,
         skipped=skipped(document),

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from dlio_bench.counters import COUNTERS, SECONDS
 from dlio_bench.reports.coupling import document as couple
-from dlio_bench.reports.coupling.document import REFERENCES, SIDES, WORKFLOW
+from dlio_bench.reports.coupling.document import APART, REFERENCES, SIDES, WORKFLOW
 from dlio_bench.reports.document.marks import TINY
 from dlio_bench.reports.document.types import Result
 from dlio_bench.reports.numbers import statistics
@@ -179,7 +179,7 @@ def of_couple(document: couple.Document, file: str) -> Iterator[Row]:
         "size": document.settings.size,
     }  # fmt: skip
     sized = TINY not in document.marks
-    for case in ("alone", *REFERENCES, *document.ways):
+    for case in ("alone", *REFERENCES, *([APART] if couple.has_apart(document) else []), *document.ways):
         for side in SIDES:
             if case in REFERENCES[:2] and side != WORKFLOW:
                 continue

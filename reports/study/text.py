@@ -4,8 +4,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dlio_bench.reports.study.types import FAILED, OUTCOMES, UNTESTABLE, Answer, Compared, Document, Study
-from dlio_bench.reports.study.verdicts import DIRECTION, in_order, said, status_of
+from dlio_bench.reports.study.types import FAILED, UNTESTABLE, Answer, Compared, Document, Study
+from dlio_bench.reports.study.verdicts import DIRECTION, in_order, number, said, said_verdict, status_of
 from dlio_bench.reports.view.formatting import NOTHING, plural
 from dlio_bench.wrapping import printable, wrapped
 
@@ -37,24 +37,36 @@ def plan(document: Mapping[str, Any]) -> str:
     return "\n".join(map(printable, lines)) + "\n"
 
 
-def summary(document: Document) -> str:
-    """'reproduced: 3; effect seen, size differs: 1; ...' in the order of the outcomes."""
-    outcomes = [answer.outcome for answer in document.studies]
-    return "; ".join(f"{outcome}: {outcomes.count(outcome)}" for outcome in OUTCOMES if outcome in outcomes)
+def counted(document: Document) -> list[str]:
+    """'measured, 4 claims: 3 reproduced, 1 not seen' for each kind of claim."""
+    return [
+        f"{kind}, {plural(sum(verdicts.values()), 'claim')}: "
+        + ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
+        for kind, verdicts in document.kinds.items()
+    ]
 
 
 def ours(claim: Compared) -> str:
-    """Our figure with its interval."""
+    """Our figure with its interval, and what it is the ratio of where that was published, too."""
     if claim.value is None or claim.low is None or claim.high is None:
         return NOTHING
-    return said(claim.value, claim.low, claim.high)
+    point = claim.points[-1] if len(claim.points) == 1 else None
+    told = any(entry.of is not None for entry in claim.published) and point is not None
+    return said(claim.value, claim.low, claim.high) + (_sides(point.of, point.over) if told and point else "")
+
+
+def _sides(of: float | None, over: float | None) -> str:
+    return "" if of is None or over is None else f" = {number(of, 3)} / {number(over, 3)}"
 
 
 def published(claim: Compared) -> str:
     """The published figures, each with where it was measured."""
     kind = {"value": "", DIRECTION: "over another span "}.get(claim.published_as, f"{claim.published_as} ")
     kind += "" if claim.grown is None else f"{claim.grown:.3g}, of "
-    return kind + ", ".join(f"{entry.value:g}{f' ({entry.at})' if entry.at else ''}" for entry in claim.published)
+    return kind + ", ".join(
+        f"{entry.value:g}{_sides(entry.of, entry.over)}{f' ({entry.at})' if entry.at else ''}"
+        for entry in claim.published
+    )
 
 
 def render(document: Document) -> str:
@@ -65,7 +77,9 @@ def render(document: Document) -> str:
 def _lines(document: Document) -> Iterator[str]:
     of = f"results in {document.against}" if document.against else f"size {document.size}"
     count = len(document.studies)
-    yield from wrapped(f"{count} {'study' if count == 1 else 'studies'}, {of}. {summary(document)}", "reproduce: ", 2)
+    yield from wrapped(f"{count} {'study' if count == 1 else 'studies'}, {of}.", "reproduce: ", 2)
+    for line in counted(document):
+        yield from wrapped(line, "  ", 4)
     tried, others = in_order(document.studies)
     for answer in tried:
         yield ""
@@ -87,7 +101,8 @@ def _lines(document: Document) -> Iterator[str]:
 
 def headline(answer: Answer) -> str:
     """The verdict as a heading: 'REPRODUCED IN PART (1 of 4 claims tested)'."""
-    return answer.outcome.upper() + answer.verdict[len(answer.outcome) :]
+    verdict, bracket, tested = answer.verdict.partition(" (")
+    return verdict.upper() + bracket + tested
 
 
 def skipped(document: Document) -> str:
@@ -102,7 +117,8 @@ def _answered(answer: Answer) -> Iterator[str]:
     if answer.outcome == FAILED:
         return
     for claim in answer.claims:
-        yield from wrapped(claim.name, f"  {claim.verdict}: ", 4)
+        kind = "" if claim.kind is None else f", {claim.kind}"
+        yield from wrapped(claim.name, f"  {said_verdict(claim.verdict, claim.off)}{kind}: ", 4)
         if claim.verdict == UNTESTABLE:
             yield from wrapped(claim.why, "    why        ")
         else:

@@ -6,24 +6,34 @@ from msgspec import Meta, Struct, field
 
 from dlio_bench.reports.document.typed import Count
 
-Verdict = Literal["reproduced", "effect seen, size differs", "undecided", "not seen", "not testable here"]
+Verdict = Literal[
+    "reproduced", "within 25 %", "effect seen, size differs", "undecided", "not seen", "not testable here"
+]
 REPRODUCED: Verdict = "reproduced"
+WITHIN: Verdict = "within 25 %"
+TOLERANCE = 0.25  # of the published figures, of all claims alike: how far ours may be off, if it is said how far
 SEEN: Verdict = "effect seen, size differs"
 UNDECIDED: Verdict = "undecided"
 NOT_SEEN: Verdict = "not seen"
 UNTESTABLE: Verdict = "not testable here"
-VERDICTS = (REPRODUCED, SEEN, UNDECIDED, NOT_SEEN, UNTESTABLE)
+VERDICTS = (REPRODUCED, WITHIN, SEEN, UNDECIDED, NOT_SEEN, UNTESTABLE)
 Outcome = Literal[  # of a study: as of a claim, but also of one that was tested in part, and of a command that failed
     Verdict, "reproduced in part", "failed"
 ]
 IN_PART: Outcome = "reproduced in part"
 FAILED: Outcome = "failed"
-OUTCOMES: tuple[Outcome, ...] = (REPRODUCED, IN_PART, SEEN, UNDECIDED, NOT_SEEN, FAILED, UNTESTABLE)
+ClaimKind = Literal["measured", "consistent with its inputs", "recomputed model", "by construction"]
+MEASURED: ClaimKind = "measured"
+KINDS: dict[ClaimKind, str] = {
+    MEASURED: "what was timed or trained here could have come out otherwise",
+    "consistent with its inputs": "rates or step times come from the publication whose figure is compared",
+    "recomputed model": "a published model is computed again",
+    "by construction": "no other figure is possible where the code is right",
+}
 Kind = Literal["generate", "run", "simulate", "couple"]
 SizeName = Literal["smoke", "laptop", "site"]
 Need = Literal["adios2", "fuse", "tensorflow"]
 Take = Literal["last", "first", "least", "greatest", "growth", "least growth"]
-WITHIN = 0.25  # of the published figure, for measurements on another machine than the published ones
 
 Word = Annotated[str, Meta(min_length=1)]
 FolderName = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
@@ -47,10 +57,14 @@ class Run(_Table, frozen=True, kw_only=True):
 
 
 class Published(_Table, frozen=True, kw_only=True):
-    """A published figure. at: where it was measured; source: where it stands, if elsewhere than the claim's others."""
+    """A published figure. at: where it was measured; of, over: what it is the ratio of; source: where it stands, if
+    elsewhere than the claim's others.
+    """
 
     value: float
     at: str = ""
+    of: float | None = None
+    over: float | None = None
     source: Word | None = None
 
 
@@ -66,11 +80,12 @@ class Claim(_Table, frozen=True, kw_only=True):
     `along`.
 
     take: which of these figures is compared, or growth: the last over the first; least growth: the least of all steps
-    from one to the next. within: how far, as a share of the published figures, ours may be from them. published_as:
-    whether these are figures, or bounds, or of another span than ours, so that the direction alone is compared.
+    from one to the next. kind: what an agreement is worth, as `KINDS` says. published_as: whether these are figures,
+    or bounds, or of another span than ours, so that the direction alone is compared.
     """
 
     name: Word
+    kind: ClaimKind
     metric: Word
     per: Word | None = None
     arm: Word
@@ -80,7 +95,6 @@ class Claim(_Table, frozen=True, kw_only=True):
     published: Annotated[tuple[Published, ...], Meta(min_length=1)]
     published_as: Literal["value", "at most", "at least", "direction"] = "value"
     source: Word
-    within: Annotated[float, Meta(gt=0, le=1)] = WITHIN
     effect: Effect
 
 
@@ -117,21 +131,27 @@ class Study(_Table, frozen=True, kw_only=True):
 
 
 class Point(Struct, frozen=True, kw_only=True):
-    """Our figure at one place. low, high: its interval, or the range of the trials where these are too few."""
+    """Our figure at one place. low, high: its interval, or the range of the trials where these are too few; of, over:
+    the medians that it is the ratio of.
+    """
 
     at: str
     value: float
     low: float
     high: float
+    of: float | None = None
+    over: float | None = None
 
 
 class Compared(Struct, frozen=True, kw_only=True):
-    """A claim with its verdict. value: ours, low to high; band: where it counts as reproduced, if it can.
+    """A claim with its verdict. kind: None in documents that did not tell it yet; value: ours, low to high; band: where
+    ours counts, if it can; off: how far it is from the published figures, as a share of them.
 
     grown: of a growth, the published one; `published` and `points` then are what grows.
     """
 
     name: str
+    kind: ClaimKind | None = None
     what: str
     published: list[Published]
     published_as: str
@@ -142,12 +162,14 @@ class Compared(Struct, frozen=True, kw_only=True):
     value: float | None = None
     low: float | None = None
     high: float | None = None
+    off: float | None = None
     verdict: Verdict
     why: str
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """What came of a study. outcome: in one word; verdict: with the count of tested claims where these are not all.
+    """What came of a study. outcome: in one word; verdict: how far off, if that is all, and the count of tested claims
+    where these are not all.
 
     failure: why a command left no results, with its last message; marks: of the results that were compared.
     """
@@ -176,8 +198,9 @@ class Skipped(Struct, frozen=True, kw_only=True):
 
 
 class Document(Struct, frozen=True, kw_only=True):
-    """What `dlio-bench reproduce` says of all studies. against: the results that were judged, if they are a site's;
-    skipped: files among them.
+    """What `dlio-bench reproduce` says of all studies. kinds: verdicts of the claims of each kind, counted.
+
+    against: the results that were judged, if they are a site's; skipped: files among them.
     """
 
     schema: Literal["dlio-bench/reproduce/1"] = "dlio-bench/reproduce/1"
@@ -187,5 +210,6 @@ class Document(Struct, frozen=True, kw_only=True):
     against: str | None = None
     command: list[str]
     host: dict[str, Any] = field(default_factory=dict)
+    kinds: dict[ClaimKind, dict[Verdict, Count]] = {}
     studies: list[Answer]
     skipped: list[Skipped] = []

@@ -3,8 +3,9 @@
 A claim compares one figure, `metric` of an arm, or its ratio to that of another arm. Ours is the median over the
 trials, with the interval of `reports.numbers.intervals`, and with the range of the trials where these are fewer than
 five. The effect is there if the whole interval lies where the claim's `effect` says, and not if none of it does. The
-size is that of the publication if the interval lies between the least and the greatest of the published figures, each
-widened by `within`. An interval that lies on both sides of an end leaves the claim undecided, and so does one trial.
+band reaches from the least to the greatest of the published figures, each widened by `TOLERANCE`. An interval in it is
+`reproduced` if it meets the published figures themselves, and else `within X %` of them. An interval that lies on both
+sides of an end leaves the claim undecided, and so does one trial.
 """
 
 import math
@@ -20,13 +21,19 @@ from dlio_bench.reports.study.rows import Row, is_exact, matching
 from dlio_bench.reports.study.types import (
     FAILED,
     IN_PART,
+    KINDS,
+    MEASURED,
     NOT_SEEN,
     REPRODUCED,
     SEEN,
+    TOLERANCE,
     UNDECIDED,
     UNTESTABLE,
+    VERDICTS,
+    WITHIN,
     Answer,
     Claim,
+    ClaimKind,
     Compared,
     Document,
     Outcome,
@@ -37,7 +44,7 @@ from dlio_bench.reports.study.types import (
 )
 from dlio_bench.reports.view.formatting import plural
 
-GRAVEST = (NOT_SEEN, UNDECIDED, SEEN, REPRODUCED)
+GRAVEST = (NOT_SEEN, UNDECIDED, SEEN, WITHIN, REPRODUCED)
 GROWTHS = ("growth", "least growth")
 DIRECTION = "direction"
 Ends = tuple[float, float, float]  # a figure, and the ends of its interval
@@ -63,7 +70,8 @@ def evaluate(
     """
     used = [row for rows in arms.values() for row in rows]
     reason = study.untestable or ("" if used else failure or lacking)
-    claims = [compared(claim, arms, reason) for claim in study.claim]
+    ordered = sorted(study.claim, key=lambda claim: [*KINDS].index(claim.kind))  # measured ones first
+    claims = [compared(claim, arms, reason) for claim in ordered]
     tested = [claim for claim in claims if claim.verdict != UNTESTABLE]
     gravest: Verdict = UNTESTABLE
     if tested:
@@ -79,6 +87,7 @@ def evaluate(
     partly = 0 < len(tested) < len(claims)
     if partly and outcome == REPRODUCED:
         outcome = IN_PART
+    verdict = said_verdict(outcome, max((claim.off or 0.0 for claim in claims), default=0.0))
     return Answer(
         study=name,
         title=study.title,
@@ -86,7 +95,7 @@ def evaluate(
         source=study.source,
         differs=study.differs,
         outcome=outcome,
-        verdict=f"{outcome} ({len(tested)} of {plural(len(claims), 'claim')} tested)" if partly else outcome,
+        verdict=f"{verdict} ({len(tested)} of {plural(len(claims), 'claim')} tested)" if partly else verdict,
         why=why,
         failure=failure,
         claims=claims,
@@ -101,6 +110,7 @@ def compared(claim: Claim, arms: Mapping[str, Sequence[Row]], lacking: str = "")
     band = band_of(claim)
     told = Compared(
         name=claim.name,
+        kind=claim.kind,
         what=what(claim),
         published=list(claim.published),
         published_as=claim.published_as,
@@ -117,16 +127,16 @@ def compared(claim: Claim, arms: Mapping[str, Sequence[Row]], lacking: str = "")
         value, low, high = taken(claim, points)
     except NoEvidenceError as error:
         return _with(told, why=str(error))
-    verdict, why = _decided(claim, band, (value, low, high), single=_is_single(claim, arms))
-    return _with(told, points=points, value=value, low=low, high=high, verdict=verdict, why=why)
+    verdict, why, off = _decided(claim, band, (value, low, high), single=_is_single(claim, arms))
+    return _with(told, points=points, value=value, low=low, high=high, off=off, verdict=verdict, why=why)
 
 
-def _decided(claim: Claim, band: tuple[float, float], ours: Ends, *, single: bool) -> tuple[Verdict, str]:
-    """The verdict of our figure, and why. single: whether it is of one trial."""
-    value, low, high = ours
+def _decided(claim: Claim, band: tuple[float, float], ours: Ends, *, single: bool) -> tuple[Verdict, str, float | None]:
+    """The verdict of our figure, why, and how far off it is if that is all. single: whether it is of one trial."""
+    _, low, high = ours
     told = f"Ours is {said(*ours)}"
     if single:
-        return UNDECIDED, f"{told}, of one trial, which decides nothing (--trials)."
+        return UNDECIDED, f"{told}, of one trial, which decides nothing (--trials).", None
     above = -math.inf if claim.effect.above is None else claim.effect.above
     below = math.inf if claim.effect.below is None else claim.effect.below
     if not (above < low and high < below):
@@ -135,14 +145,34 @@ def _decided(claim: Claim, band: tuple[float, float], ours: Ends, *, single: boo
             for end, text in ((claim.effect.above, f"above {above:g}"), (claim.effect.below, f"below {below:g}"))
             if end is not None
         )
-        return (NOT_SEEN if high <= above or low >= below else UNDECIDED), f"{told}, and the effect is {ends}."
+        return (NOT_SEEN if high <= above or low >= below else UNDECIDED), f"{told}, and the effect is {ends}.", None
     if claim.published_as == DIRECTION:
-        return SEEN, f"{told}. The published figures are of another span, so that the direction alone is compared."
-    if band[0] <= low and high <= band[1]:
-        return REPRODUCED, f"{told}, published {stated(claim)}."
-    if low <= band[1] and high >= band[0]:
-        return UNDECIDED, f"{told}: the effect, but both in and out of what was published, {_allowed(claim)}."
-    return SEEN, f"{told}, {'below' if value < band[0] else 'above'} what was published: {_allowed(claim)}."
+        why = f"{told}. The published figures are of another span, so that the direction alone is compared."
+        return SEEN, why, None
+    return _sized(claim, band, ours, told)
+
+
+def _sized(claim: Claim, band: tuple[float, float], ours: Ends, told: str) -> tuple[Verdict, str, float | None]:
+    """The verdict of a figure that shows the effect, by its size."""
+    value, low, high = ours
+    if not (band[0] <= low and high <= band[1]):
+        if low <= band[1] and high >= band[0]:
+            return UNDECIDED, f"{told}: the effect, but both in and out of what was published, {_allowed(claim)}.", None
+        side = "below" if value < band[0] else "above"
+        return SEEN, f"{told}, {side} what was published: {_allowed(claim)}.", None
+    least, most = reference(claim)
+    if claim.published_as != "value" or (low <= most and high >= least):
+        return REPRODUCED, f"{told}, published {stated(claim)}.", None
+    off = max((least - low) / abs(least), (high - most) / abs(most))
+    return WITHIN, f"{told}, {said_verdict(WITHIN, off)} of what was published: {stated(claim)}.", off
+
+
+def said_verdict(verdict: Outcome, off: float | None) -> str:
+    """The verdict as it is told: how far ours is off is rounded up to two digits, 'within 0.11 %'."""
+    if verdict != WITHIN or not off:
+        return verdict
+    unit = 10.0 ** (math.floor(math.log10(100 * off)) - 1)
+    return f"within {math.ceil(round(100 * off / unit, 6)) * unit:.2g} %"
 
 
 def _is_single(claim: Claim, arms: Mapping[str, Sequence[Row]]) -> bool:
@@ -154,7 +184,7 @@ def _is_single(claim: Claim, arms: Mapping[str, Sequence[Row]]) -> bool:
 
 def _allowed(claim: Claim) -> str:
     """The published figures, and how far ours may be from them; a bound is not widened."""
-    return stated(claim) + (f", give or take {100 * claim.within:g} %" if claim.published_as == "value" else "")
+    return stated(claim) + (f", give or take {100 * TOLERANCE:g} %" if claim.published_as == "value" else "")
 
 
 def _end(value: float) -> float | None:
@@ -167,12 +197,12 @@ def _with(claim: Compared, **changed: object) -> Compared:
 
 
 def band_of(claim: Claim) -> tuple[float, float]:
-    """The published figures, widened by `within`; of a bound, all beyond it. Ours counts as reproduced there, unless
-    the direction alone is compared.
+    """The published figures, widened by `TOLERANCE`; of a bound, all beyond it. Ours counts there, unless the direction
+    alone is compared.
     """
     low, high = reference(claim)
     values = (low, high)
-    low, high = low - claim.within * abs(low), high + claim.within * abs(high)
+    low, high = low - TOLERANCE * abs(low), high + TOLERANCE * abs(high)
     if claim.published_as == "at most":
         return -math.inf, max(values)
     return (min(values), math.inf) if claim.published_as == "at least" else (low, high)
@@ -197,11 +227,15 @@ def figures(claim: Claim, arms: Mapping[str, Sequence[Row]]) -> list[Point]:
     points = []
     for place in sorted(places, key=lambda key: (isinstance(key, str), key)):
         numerator = _values(claim, claim.arm, of[place])
+        at = f"{claim.along} {place}" if place != "" else ""
         if over is None:
             value, low, high = _interval(numerator)
+            points.append(Point(at=at, value=value, low=low, high=high))
         else:
-            value, low, high = _ratio(claim, numerator, _values(claim, claim.over or "", over[place]))
-        points.append(Point(at=f"{claim.along} {place}" if place != "" else "", value=value, low=low, high=high))
+            below = _values(claim, claim.over or "", over[place])
+            value, low, high = _ratio(claim, numerator, below)
+            medians = {"of": float(np.median(numerator)), "over": float(np.median(below))}
+            points.append(Point(at=at, value=value, low=low, high=high, **medians))
     return points
 
 
@@ -326,10 +360,22 @@ def status_of(document: Document) -> int:
     return judge.gravest([judge.PASS, *statuses])
 
 
+def by_kind(answers: Sequence[Answer]) -> dict[ClaimKind, dict[Verdict, int]]:
+    """How many claims of each kind have each verdict, measured ones first."""
+    claims = [claim for answer in answers for claim in answer.claims]
+    counts: dict[ClaimKind, dict[Verdict, int]] = {}
+    for kind in KINDS:
+        verdicts = [claim.verdict for claim in claims if claim.kind == kind]
+        if verdicts:
+            counts[kind] = {verdict: verdicts.count(verdict) for verdict in VERDICTS if verdict in verdicts}
+    return counts
+
+
 def in_order(answers: Sequence[Answer]) -> tuple[list[Answer], list[Answer]]:
-    """The answers of studies that were tried, and those of the others."""
+    """The answers of studies that were tried, those with measured claims first, and those of the others."""
+    tried = [answer for answer in answers if answer.outcome != UNTESTABLE]
     return (
-        [answer for answer in answers if answer.outcome != UNTESTABLE],
+        sorted(tried, key=lambda answer: not any(claim.kind == MEASURED for claim in answer.claims)),
         [answer for answer in answers if answer.outcome == UNTESTABLE],
     )
 

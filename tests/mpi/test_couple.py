@@ -32,10 +32,13 @@ def test_ranks_and_twins_meet_through_files_and_every_byte_is_counted(cache: Pat
     assert traffic is not None
     assert traffic.written_bytes == 4 * (OUTPUT + HEAD)
     assert traffic.read_bytes == 2 * 4 * (OUTPUT + HEAD)
+    apart = couple.traffic(document, couple.APART)
+    assert apart is not None
+    assert (apart.written_bytes, apart.read_bytes) == (traffic.written_bytes, traffic.read_bytes)
     alone = couple.traffic(document, "side by side")
     assert alone is not None
     assert alone.written_bytes == alone.read_bytes == 0
-    for case in ("twins alone", "side by side", "files"):
+    for case in ("twins alone", "side by side", couple.APART, "files"):
         assert couple.losses(document, case) == pytest.approx(couple.losses(document, "twins alone"), rel=0.05)
     assert not list(cache.glob("dlio-bench-*"))  # TMPDIR of the command
     assert f"[{document.marks[0]}]" in dlio(cache, tmp_path, "show", "out").stdout

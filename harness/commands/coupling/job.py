@@ -7,6 +7,7 @@ from dlio_bench.harness.commands.coupling.options import WAYS
 FILES, BP, SST = WAYS
 # What the ways are compared with: each side without the other, and both at once without a coupling.
 SOLVER_ALONE, TWINS_ALONE, BESIDE = REFERENCES = ("solver alone", "twins alone", "side by side")
+APART = "one after the other"  # separate runs: the solver writes all its files, then the twins read them
 
 
 class Job(SavedJob, frozen=True):
@@ -40,4 +41,4 @@ class Job(SavedJob, frozen=True):
     @property
     def cases(self) -> tuple[str, ...]:
         """What each trial measures."""
-        return (*REFERENCES, *self.ways)
+        return (*REFERENCES, *([APART] if FILES in self.ways else []), *self.ways)

@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 
 from dlio_bench.harness.cluster.comm import Comm, Outgoing, Solo
 from dlio_bench.harness.cluster.entry import Caller, run_measuring_rank
-from dlio_bench.harness.commands.coupling.job import FILES, REFERENCES, SOLVER_ALONE, SST, TWINS_ALONE, Job
+from dlio_bench.harness.commands.coupling.job import APART, FILES, REFERENCES, SOLVER_ALONE, SST, TWINS_ALONE, Job
 from dlio_bench.harness.commands.coupling.sides import Consumer, Producer, Timed
 from dlio_bench.harness.commands.coupling.ways.files import FileInlet, FileOutlet
 from dlio_bench.harness.commands.coupling.ways.streams import StreamInlet, StreamOutlet
@@ -54,7 +54,9 @@ class Rank:
         timed: Timed | None = None
         if self.producer is not None and end is not None:
             timed = self.producer.run(end)
-        elif self.consumer is not None and end is not None:
+        if case == APART:
+            self.comm.barrier()
+        if self.consumer is not None and end is not None:
             timed = self.consumer.run(end, self._expected)
         self.comm.barrier()
         after = _traffic(board)
@@ -74,15 +76,16 @@ class Rank:
         job = self.job
         if case in REFERENCES:
             return MemoryOutlet(side.shape)
-        if case == FILES:
-            return FileOutlet(folder, self._side_comm, side.part, job.consumers, job.queue, job.patience)
+        if case in (FILES, APART):
+            queue = job.queue if case == FILES else 0
+            return FileOutlet(folder, self._side_comm, side.part, job.consumers, queue, job.patience)
         return StreamOutlet(folder, case, self.comm.rank, side.part, job.consumers, job.queue)
 
     def _inlet(self, side: Consumer, case: str, folder: Path) -> Inlet:
         job = self.job
         if case in REFERENCES:
             return MemoryInlet(side.states)
-        if case == FILES:
+        if case in (FILES, APART):
             return FileInlet(folder, side.number, side.parts, job.settings.size, job.patience)
         return StreamInlet(folder, case, side.parts, job.patience)
 

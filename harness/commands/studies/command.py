@@ -127,6 +127,7 @@ def _hand_over(
         against=None if options.against is None else str(options.against),
         command=["dlio-bench", *sys.argv[1:]],
         host=_host(options),
+        kinds=comparing.by_kind(answers),
         studies=list(answers),
         skipped=list(skipped),
     )

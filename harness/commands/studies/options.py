@@ -67,9 +67,9 @@ def _run(given: opt.Given) -> int:
 REPRODUCE = opt.Command(
     "reproduce",
     "reproduce published figures: run studies, and say which effects are there",
-    "Carry out studies of published figures, and compare. Each gets a verdict: reproduced, or in part; effect seen, "
-    "size differs; undecided; not seen; failed; not testable here. The same command goes on where it was stopped and "
-    "measures nothing again.",
+    "Carry out studies of published figures, and compare. Each gets a verdict: reproduced, or in part; within X %; "
+    "effect seen, size differs; undecided; not seen; failed; not testable here. The same command goes on where it was "
+    "stopped and measures nothing again.",
     Options,
     _run,
     EXAMPLES,

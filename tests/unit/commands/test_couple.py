@@ -19,9 +19,10 @@ from dlio_bench.harness.commands.coupling.rank import turned
 from dlio_bench.harness.commands.coupling.ways.files import HEAD, FileInlet, FileOutlet, output
 from dlio_bench.reports.coupling import document as couple
 from dlio_bench.reports.coupling import view as couple_view
-from dlio_bench.reports.coupling.document import BESIDE, SOLVER, TWINS, WORKFLOW, Document
+from dlio_bench.reports.coupling.document import APART, BESIDE, SOLVER, TWINS, WORKFLOW, Document
 from dlio_bench.reports.document import result_file
 from dlio_bench.reports.document.typed import convert, to_json
+from dlio_bench.reports.study.rows import of_couple
 from dlio_bench.wrapping import WIDTH
 
 SIZE = 8
@@ -36,7 +37,7 @@ def test_the_plan_is_told_before_anything_is_made(tmp_path: Path, capsys: Any, m
     plan = json.loads(capsys.readouterr().out)
     assert (plan["ranks"], plan["outputs"], plan["output_bytes"]) == (3, 20, 2 * 8 * 64**3)
     assert plan["read_bytes"] == plan["memory_bytes"] == 2 * plan["written_bytes"] == 40 * plan["output_bytes"]
-    assert plan["cases"] == ["solver alone", "twins alone", "side by side", "files"]
+    assert plan["cases"] == ["solver alone", "twins alone", "side by side", "one after the other", "files"]
     assert plan["ways"]["files"]["written_bytes"] == plan["written_bytes"]
     assert main(words) == 0
     told = " ".join(capsys.readouterr().out.split())
@@ -140,13 +141,14 @@ def document(
     ways: tuple[str, ...] = ("files", "sst"),
     simulation: str = "grayscott",
     marks: tuple[str, ...] = ("VIRTUAL NODES",),
+    apart: tuple[str, ...] = (),
 ) -> Document:
     """Solver alone 1 s, twin alone 2 s in each trial; coupled through files the twin takes 3 s, through SST 2.1 s."""
-    twin = {"twins alone": 2.0, BESIDE: 2.0, "files": 3.0, "bp": 2.5, "sst": 2.1}
+    twin = {"twins alone": 2.0, BESIDE: 2.0, APART: 2.5, "files": 3.0, "bp": 2.5, "sst": 2.1}
     rows = []
     for number in range(trials):
         drift = 1 + number / 10  # of the machine: it meets all cases of a trial alike
-        for case in ("solver alone", "twins alone", BESIDE, *ways):
+        for case in ("solver alone", "twins alone", BESIDE, *apart, *ways):
             traffic = {"read_bytes": 10**9, "written_bytes": 10**9, "read_seconds": 1.5, "write_seconds": 0.5}
             rows.append({
                 "trial": number, "warmup": False, "case": case,
@@ -190,6 +192,16 @@ def test_slowdowns_are_paired_by_trial_and_the_workflow_is_held_against_its_slow
     assert couple.slowdown(document(trials=4), "files", WORKFLOW).ci is None
     parts = couple.shares(told, "files", TWINS)
     assert (parts.moved, parts.waited) == pytest.approx((1 / 6, 1 / 12))
+
+
+def test_separate_runs_that_write_and_read_are_told_where_they_were_measured() -> None:
+    told = document(apart=(APART,))
+    assert couple.over_uncoupled(told, "files", APART).value == pytest.approx(1.2)
+    shown = " ".join(couple_view.view(told).text(verbose=True).split())
+    assert "read them and trained in 3 s; times as long as the slower of these: files 1.20 (1.20-1.20)" in shown
+    rows = {row.attributes["case"]: row for row in of_couple(told, "f") if row.attributes["side"] == WORKFLOW}
+    assert rows[APART].figures["elapsed_seconds"].tolist() == pytest.approx([2.5, 2.75, 3.0, 3.25, 3.5])
+    assert APART not in {row.attributes["case"] for row in of_couple(document(), "f")}
 
 
 def test_bandwidth_that_is_asked_for_and_used_follows_from_measured_numbers() -> None:

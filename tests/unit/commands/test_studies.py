@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import convert
 from msgspec.structs import replace
 
 from dlio_bench.errors import DataError, UsageError
@@ -16,6 +17,7 @@ from dlio_bench.harness.commands.run.asked.request import look_up
 from dlio_bench.harness.commands.run.options import RUN
 from dlio_bench.harness.commands.studies import files, work
 from dlio_bench.harness.streams import adios
+from dlio_bench.reports.document.typed import to_json
 from dlio_bench.reports.simulation import control_tree
 from dlio_bench.reports.study import html as reproduce_html
 from dlio_bench.reports.study import text as reproduce_text
@@ -29,8 +31,10 @@ from dlio_bench.reports.study.types import (
     SEEN,
     UNDECIDED,
     UNTESTABLE,
+    WITHIN,
     Answer,
     Claim,
+    Compared,
     Document,
     Point,
     Study,
@@ -67,7 +71,12 @@ def test_the_criterion_of_each_claim_can_hold_and_can_fail(name: str, number: in
     inside = [value for value in (low, high, (low + high) / 2) if np.isfinite(value)]
     effect = claim.effect
     published = next(value for value in inside if (effect.above or -np.inf) < value < (effect.below or np.inf))
-    assert verdict(claim, published) == (SEEN if claim.published_as == reproduce.DIRECTION else REPRODUCED)
+    if claim.published_as == reproduce.DIRECTION:
+        assert verdict(claim, published) == SEEN
+    else:
+        least, most = reproduce.reference(claim)
+        meets = claim.published_as != "value" or least <= published <= most
+        assert verdict(claim, published) == (REPRODUCED if meets else WITHIN)
     if effect.above is not None:
         assert verdict(claim, effect.above - 0.01 * abs(effect.above) - 1e-9) == NOT_SEEN
     if effect.below is not None:
@@ -103,13 +112,14 @@ def replaced(study: Study, **changed: Any) -> Study:
 
 
 def document(*answers: Answer) -> Document:
-    return Document(version="1", size="laptop", command=["dlio-bench", "reproduce"], studies=list(answers))
+    words = ["dlio-bench", "reproduce"]
+    return Document(version="1", size="laptop", command=words, kinds=reproduce.by_kind(answers), studies=list(answers))
 
 
 def claim(**changed: Any) -> Claim:
     """A ratio of 2 to 3 that was published, and an effect above 1.1."""
     table = {
-        "name": "longer", "metric": "elapsed_seconds", "arm": "slow", "over": "quick",
+        "name": "longer", "kind": "measured", "metric": "elapsed_seconds", "arm": "slow", "over": "quick",
         "published": [{"value": 2.0, "at": "4 nodes"}, {"value": 3.0}], "source": "page 1", "effect": {"above": 1.1},
     }  # fmt: skip
     given = {key: value for key, value in (table | changed).items() if value is not None}
@@ -121,8 +131,8 @@ STUDY: dict[str, Any] = {
     "run": [{"name": "runs", "subject": "cdb", "options": {"reader": ["naive", "prefetch"], "tiny": True}}],
     "arm": {"slow": {"reader": "naive"}, "quick": {"reader": "prefetch"}},
     "claim": [{
-        "name": "longer", "metric": "elapsed_seconds", "arm": "slow", "over": "quick", "published": [{"value": 2.0}],
-        "source": "page 1", "effect": {"above": 1.1},
+        "name": "longer", "kind": "measured", "metric": "elapsed_seconds", "arm": "slow", "over": "quick",
+        "published": [{"value": 2.0}], "source": "page 1", "effect": {"above": 1.1},
     }],
 }  # fmt: skip
 
@@ -148,11 +158,41 @@ def test_a_verdict_needs_the_whole_interval_beyond_the_effect() -> None:
     assert (single.verdict, "one trial, which decides nothing" in single.why) == (UNDECIDED, True)
     exact = reproduce.compared(claim(), {"slow": [times(2.1, chance=False)], "quick": [times(1.0, chance=False)]})
     assert exact.verdict == REPRODUCED
+    near = reproduce.compared(claim(), {"slow": [times(1.8, 1.9)], "quick": quick})
+    assert (near.verdict, near.off) == (WITHIN, pytest.approx(0.1))
+    assert "within 10 % of what was published: 2 to 3" in near.why
+    assert [reproduce.said_verdict(WITHIN, off) for off in (0.0011461, 0.2091)] == ["within 0.12 %", "within 21 %"]
+    touches = reproduce.compared(claim(), {"slow": [times(1.8, 2.0)], "quick": quick})
+    assert touches.verdict == REPRODUCED
     small = reproduce.compared(claim(), {"slow": [times(1.4, 1.4)], "quick": quick})
     assert small.verdict == SEEN
     assert "below what was published: 2 to 3" in small.why
     nine = reproduce.compared(claim(over=None), {"slow": [times(1.0, *[2.0] * 7, 9.0)]})
     assert (nine.low, nine.high) == (2.0, 2.0)  # an interval, and not the range
+
+
+def test_kinds_of_claims_are_counted_apart_and_measured_ones_lead() -> None:
+    model, timed = claim(kind="recomputed model", name="model"), claim()
+    arms = {"slow": [times(2.0, 2.0)], "quick": [times(1.0, 1.0)]}
+    study = files.parse(STUDY, "a.toml")
+    computed = reproduce.evaluate("computed", replaced(study, claim=(model,)), arms)
+    both = reproduce.evaluate("both", replaced(study, claim=(model, timed)), arms)
+    told = document(computed, both)
+    assert [claim.kind for claim in both.claims] == ["measured", "recomputed model"]
+    assert list(told.kinds.items()) == [("measured", {REPRODUCED: 1}), ("recomputed model", {REPRODUCED: 2})]
+    text, page = reproduce_text.render(told), reproduce_html.html(told)
+    order = ("measured, 1 claim: 1 repro", "recomputed model, 2 claims", "both:", "computed:")
+    assert sorted(order, key=text.index) == list(order)
+    assert "reproduced, recomputed model: model" in text
+    assert page.index("#study-1") < page.index("Kind: measured.") < page.index("Kind: recomputed model.")
+    old = {key: value for key, value in to_json(both.claims[0]).items() if key not in ("kind", "off")}
+    assert convert(old, Compared).kind is None  # of a document that did not tell it
+
+
+def test_a_ratio_tells_what_it_is_the_ratio_of_where_that_was_published() -> None:
+    known = claim(published=[{"value": 2.0, "of": 8428, "over": 4214}])
+    told = reproduce.compared(known, {"slow": [times(2.0, 2.0)], "quick": [times(1.0, 1.0)]})
+    assert (reproduce_text.ours(told), reproduce_text.published(told)) == ("2 = 2 / 1", "2 = 8428 / 4214")
 
 
 def test_points_are_those_that_both_arms_have_and_growth_is_the_last_over_the_first() -> None:
@@ -200,7 +240,7 @@ def test_a_study_says_how_many_of_its_claims_were_tested() -> None:
     assert (partly.outcome, partly.verdict) == (IN_PART, "reproduced in part (1 of 2 claims tested)")
     assert "REPRODUCED IN PART (1 of 2 claims tested)  a: t" in reproduce_text.render(document(partly))
     assert "reproduced in part (1 of 2 claims tested)</span>" in reproduce_html.html(document(partly))
-    assert reproduce_text.summary(document(partly)) == "reproduced in part: 1"
+    assert reproduce_text.counted(document(partly)) == ["measured, 2 claims: 1 reproduced, 1 not testable here"]
     missed = reproduce.evaluate("a", untested, arms | {"slow": [times(1.0, 1.0)]})
     assert missed.verdict == "not seen (1 of 2 claims tested)"
     assert reproduce.status_of(document(missed)) == 1
