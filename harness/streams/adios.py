@@ -1,8 +1,8 @@
 """Steps of named arrays through ADIOS2: one writer or one reader of one stream. ADIOS2 is imported here alone.
 
-Calls go to the C library that its wheel brings, and not to its Python module: that module holds the interpreter's lock
-while it waits for the other side (tried with 2.12.1), and a rank has other threads, which read ahead and tell that it
-lives. In the wheels a stream has one writing process, and each reading process reads on its own.
+Calls go to the C library that its wheel brings, or a site's own build, and not to its Python module: that module holds
+the interpreter's lock while it waits for the other side (tried with 2.12.1), and a rank has other threads, which read
+ahead and tell that it lives. In the wheels a stream has one writing process, and each reading process reads on its own.
 
 Parameters: https://adios2.readthedocs.io/en/v2.12.1/engines/engines.html, "SST Sustainable Staging Transport".
 """
@@ -11,9 +11,13 @@ import ctypes
 import functools
 import importlib.util
 import os
+import re
 import shutil
 import socket
 import stat
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -32,6 +36,9 @@ Arrays: TypeAlias = Mapping[str, Array]
 SST, BP = "sst", "bp"
 ENGINES = {SST: "SST", BP: "BP5"}
 EXTRA = "pip install 'dlio-bench[stream]'"
+SITE = "ADIOS2_DIR"  # the prefix of a site's build, which CMake and environment modules name so
+LIBRARY = "libadios2_c.so"
+WAN, RDMA, UCX = TRANSPORTS = ("wan", "rdma", "ucx")  # of SST's data; those of RDMA are in a site's build alone
 
 # SpeculativePreloadMode: its default lets a single reader spend 20 times the CPU seconds (12.6 against 0.5 for 1 GB).
 SAFE = {SST: {"DataTransport": "WAN", "SpeculativePreloadMode": "OFF", "MarshalMethod": "BP5"}, BP: {"Profile": "Off"}}
@@ -70,13 +77,42 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 }
 
 
-def version() -> str | None:
-    """The installed version of ADIOS2; None where there is none."""
-    from importlib import metadata
+def library() -> Path | None:
+    """The C library: the site's, else the one beside or above ADIOS2's Python module; None where there is none."""
+    folders = []
+    if site := os.environ.get(SITE):
+        folders += [Path(site, "lib64"), Path(site, "lib"), Path(site).parent.parent]  # the last of <lib>/cmake/adios2
+    elif (spec := importlib.util.find_spec("adios2")) is not None and spec.origin is not None:
+        folders += [Path(spec.origin).parent, *Path(spec.origin).parents[3:5]]
+    return next((path for folder in folders if (path := folder / LIBRARY).exists()), None)
 
-    with suppress(metadata.PackageNotFoundError):
-        return metadata.version("adios2")
-    return None
+
+def version() -> str | None:
+    """The version of the ADIOS2 that is used, by the longest name of its library; None where there is none."""
+    path = library()
+    if path is None:
+        return None
+    names = [LIBRARY, *(other.name for other in path.parent.glob(f"{LIBRARY}.*"))]
+    return max(names, key=len).removeprefix(LIBRARY).removeprefix(".") or "of no known version"
+
+
+def require_transport(wanted: str) -> None:
+    """EnvironmentFailure where ADIOS2 would move the data of a stream by another transport here than by `wanted`.
+
+    It then takes another and says so in its log alone: a process of its own opens a stream, and its log is read. A
+    reader follows its writer, or fails. WAN, which is sockets, is in every build.
+    """
+    if wanted == WAN:
+        return
+    command = [sys.executable, "-P", "-m", "dlio_bench.harness.streams.adios", wanted]
+    done = subprocess.run(command, env={**os.environ, "SstVerbose": "2"}, capture_output=True, text=True, check=False)
+    found = re.search(r'Selecting DataPlane "(\w+)"', done.stderr + done.stdout)
+    if found is None or found[1] != wanted:
+        instead = "opens no stream" if found is None else f"takes {found[1]} instead"
+        raise EnvironmentFailure(
+            f"--stream-transport {wanted}: the ADIOS2 {version()} in {library()} {instead} on {socket.gethostname()}. "
+            f"Name a build that has this transport with {SITE}=PREFIX, or use --stream-transport {WAN}."
+        )
 
 
 def require() -> None:
@@ -290,15 +326,18 @@ def await_stream(path: Path, engine: str, seconds: float) -> None:
 @functools.cache
 def _library() -> Any:
     """The functions of ADIOS2's C library, without their prefix. EnvironmentFailure."""
-    spec = importlib.util.find_spec("adios2")
-    if spec is None or spec.origin is None:
-        raise EnvironmentFailure(f"Streams need ADIOS2, which is not installed here. Install it: {EXTRA}.")
-    folder = Path(spec.origin).parent
+    path = library()
+    if path is None:
+        where = f"below {SITE}={os.environ[SITE]}" if os.environ.get(SITE) else "here"
+        raise EnvironmentFailure(
+            f"Streams need ADIOS2's C library, and there is no {LIBRARY} {where}. Install it: {EXTRA}, or name the "
+            f"prefix of a build with {SITE}."
+        )
     try:
-        loaded = ctypes.CDLL(str(folder / "libadios2_c.so"))
+        loaded = ctypes.CDLL(str(path))
     except OSError as error:
         raise EnvironmentFailure(
-            f"ADIOS2 in {folder} does not load: {error}. Install PyPI's wheel, which brings its C library: {EXTRA}."
+            f"{path} does not load: {error}. Install PyPI's wheel: {EXTRA}, or name the prefix of a build with {SITE}."
         ) from error
 
     class Functions:
@@ -335,3 +374,8 @@ def _made(address: Any, path: Path) -> int:
 def _done(error: int, path: Path) -> None:
     if error:
         raise StreamLost(f"ADIOS2 failed on the stream {path.name} (its own words are in the ranks' log).")
+
+
+if __name__ == "__main__":  # see require_transport
+    with tempfile.TemporaryDirectory() as scratch:
+        Writer(Path(scratch, "stream"), readers=0, parameters={"DataTransport": sys.argv[1]}).close()

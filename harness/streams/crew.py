@@ -157,6 +157,7 @@ class Crew(Struct, frozen=True):
             return {}
         given: dict[str, object] = {"NetworkInterface": self.interface} if self.interface else {}
         return given | {
+            "DataTransport": streaming.transport,
             "QueueLimit": streaming.steps_held(mode, self.trainers),
             "QueueFullPolicy": streaming.full.capitalize(),
             "StepDistributionMode": mode.distribution,

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from dlio_bench.errors import unknown
-from dlio_bench.harness.streams.adios import SST
+from dlio_bench.harness.streams.adios import SST, WAN
 
 # How steps of a stream are distributed over trainers: the table of modes.
 #
@@ -51,7 +51,7 @@ class Streaming(Struct, frozen=True):
     """Streams of a job. producers: ranks that publish, beyond those that train; 0: each trainer's process has its own.
 
     queue: most steps that a stream holds. full: what a producer does then. timeout: seconds that one side of a stream
-    waits for the other.
+    waits for the other. transport: of the data, with SST.
     """
 
     mode: str = PLANNED
@@ -60,6 +60,7 @@ class Streaming(Struct, frozen=True):
     queue: int = QUEUE
     full: str = BLOCK
     timeout: float = 600.0
+    transport: str = WAN
 
     @property
     def inline(self) -> bool:

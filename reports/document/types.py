@@ -99,14 +99,15 @@ class ModelPlan(Struct, frozen=True, kw_only=True):
 
 class Streams(Struct, frozen=True, kw_only=True):
     """How batches were streamed, see `harness.streams`. producers: ranks beyond those that trained; inline: a thread of
-    each trainer's process was its producer, without an engine. queue: most batches that a stream held, None where files
-    held all; full: what a producer did then.
+    each trainer's process was its producer, without an engine. transport: that moved the data of SST: each producer saw
+    ADIOS2 choose it. queue: most batches that a stream held, None where files held all; full: what a producer did then.
     """
 
     mode: str
     producers: Count
     inline: bool = False
     engine: str | None = None
+    transport: str | None = None
     queue: Some | None = None
     full: str | None = None
 

@@ -320,7 +320,7 @@ def streams(result: Result) -> str | None:
     producers = "inline producers" if planned.inline else plural(planned.producers, "producer")
     parts = [f"{planned.mode}, {producers}"]
     if planned.engine is not None:
-        parts.append(f"over {planned.engine}")
+        parts.append(f"over {planned.engine}{f' by {planned.transport}' if planned.transport else ''}")
     if planned.queue is not None:
         most = f"{planned.queue} {'batch' if planned.queue == 1 else 'batches'}"
         parts.append(f"at most {most} in a stream, {planned.full} when it is full")

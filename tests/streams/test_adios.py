@@ -9,9 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlio_bench.errors import StreamLost, StreamTimeout
+from dlio_bench.errors import EnvironmentFailure, StreamLost, StreamTimeout
 from dlio_bench.harness.commands import doctor
-from dlio_bench.harness.streams.adios import BP, SST, Reader, contact, version
+from dlio_bench.harness.streams.adios import (
+    BP,
+    RDMA,
+    SITE,
+    SST,
+    WAN,
+    Reader,
+    contact,
+    library,
+    require_transport,
+    version,
+)
 from tests.processes import PATIENCE
 from tests.streams.writer import arrays
 
@@ -98,3 +109,15 @@ def test_a_writer_that_does_not_come_is_told_in_time(tmp_path: Path) -> None:
 def test_doctor_names_the_version(tmp_path: Path) -> None:
     [finding] = [finding for finding in doctor.examine(tmp_path) if finding.name == "ADIOS2"]
     assert (finding.ok, finding.found) == (True, version())
+
+
+def test_a_transport_that_adios2_would_not_take_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = library()
+    assert installed is not None
+    require_transport(WAN)
+    with pytest.raises(EnvironmentFailure, match=r"ADIOS2 [\d.]+ in .* takes evpath instead"):
+        require_transport(RDMA)  # no wheel has it
+    (tmp_path / "lib").symlink_to(installed.parent)
+    monkeypatch.setenv(SITE, str(tmp_path))
+    with pytest.raises(EnvironmentFailure, match=f"in {tmp_path}/lib/.* takes evpath instead"):
+        require_transport(RDMA)

@@ -139,7 +139,7 @@ def without_adios2(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return None if name.partition(".")[0] == "adios2" else really(name, package)
 
     monkeypatch.setattr(importlib.util, "find_spec", find_spec)
-    monkeypatch.setattr(adios, "version", lambda: None)
+    monkeypatch.delenv(adios.SITE, raising=False)
     adios._library.cache_clear()
     yield
     adios._library.cache_clear()
@@ -150,7 +150,7 @@ def test_without_adios2_a_streamed_run_is_refused_and_doctor_names_the_fix(
     refused: Callable[..., str], tmp_path: Path
 ) -> None:
     said = refused("run", "cdb", "--tiny", "--reader", "stream", status=4)
-    assert "ADIOS2, which is not installed here. Install it: pip install 'dlio-bench[stream]'" in said
+    assert "there is no libadios2_c.so here. Install it: pip install 'dlio-bench[stream]'" in said
     assert not (tmp_path / "cache").exists()
     [finding] = [finding for finding in doctor.examine(tmp_path) if finding.name == "ADIOS2"]
     assert (finding.ok, finding.fix) == (None, "pip install 'dlio-bench[stream]'")
@@ -160,13 +160,14 @@ def test_an_adios2_that_does_not_load_is_told(tmp_path: Path, monkeypatch: pytes
     package = tmp_path / "adios2"
     package.mkdir()
     (package / "__init__.py").touch()
-    (package / "libadios2_c.so").write_bytes(b"not a library")
+    (package / "libadios2_c.so.2.12.1").write_bytes(b"not a library")
+    (package / "libadios2_c.so").symlink_to("libadios2_c.so.2.12.1")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(adios, "version", lambda: "2.12.1")
+    monkeypatch.delenv(adios.SITE, raising=False)
     adios._library.cache_clear()
     [finding] = [finding for finding in doctor.examine(tmp_path) if finding.name == "ADIOS2"]
     assert finding.ok is None
-    assert f"2.12.1, but it cannot be used: ADIOS2 in {package} does not load" in finding.found
+    assert f"2.12.1, but it cannot be used: {package / adios.LIBRARY} does not load" in finding.found
     assert "pip install 'dlio-bench[stream]'" in str(finding.fix)
 
 
@@ -230,7 +231,8 @@ def test_the_plan_of_a_run_has_the_streams_of_readers_that_stream(tmp_path: Path
     dlio(tmp_path, "run", "cdb", *words, "--compute", "none", "--out", "out", DLIO_BENCH_CACHE=str(tmp_path / "cache"))
     streamed, naive = (load(tmp_path / "out" / f"{name}-1x1")[0] for name in ("stream", "naive"))
     assert streamed["plan"]["streams"] == {
-        "mode": "planned", "producers": 0, "inline": True, "engine": None, "queue": 4, "full": "block",
+        "mode": "planned", "producers": 0, "inline": True, "engine": None, "transport": None, "queue": 4,
+            "full": "block",
     }  # fmt: skip
     assert naive["plan"]["streams"] is None
 
@@ -283,3 +285,16 @@ def test_a_training_on_demand_leaves_out_its_published_validation(
     told = " ".join(capsys.readouterr().out.split())
     assert (" validation a pass over " in told) == passes
     assert ("no validation passes, as nobody knows before which samples a rank gets" in told) != passes
+
+
+@pytest.mark.parametrize("prefix", ["", "lib/cmake/adios2"])
+def test_the_adios2_of_a_site_comes_before_the_installed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefix: str
+) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libadios2_c.so.2.10.2").touch()
+    (tmp_path / "lib" / adios.LIBRARY).symlink_to("libadios2_c.so.2.10.2")
+    monkeypatch.setenv(adios.SITE, str(tmp_path / prefix))
+    assert (adios.library(), adios.version()) == (tmp_path / "lib" / adios.LIBRARY, "2.10.2")
+    monkeypatch.setenv(adios.SITE, str(tmp_path / "elsewhere"))
+    assert adios.library() is None

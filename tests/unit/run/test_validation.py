@@ -186,8 +186,6 @@ def test_published_pipelines_validate_unless_told_not_to(tmp_path: Path, capsys:
     assert twice["validation"]["sample_seconds"] * 8 == pytest.approx(twice["step_seconds"])
     cdb = planned("cdb", "--tiny", "--validation", "1")
     assert cdb["validation"]["sample_seconds"] * cdb["batch"] == pytest.approx(cdb["step_seconds"] / 3)
-    # data without a validation split: nobody asked, so it is left out
-    assert every("cosmoflow", "--variant", "sc18", "--tiny", "--reader", "upstream") is None
 
 
 def test_a_dataset_without_the_split_is_refused_when_passes_are_asked_for(

@@ -285,6 +285,15 @@ class Options(Struct, frozen=True):
         str | None,
         opt.choice("NAME", "of ADIOS2. sst: over the network (default). bp: through files in --out", ("sst", "bp")),
     ] = None
+    stream_transport: Annotated[
+        str | None,
+        opt.choice(
+            "NAME",
+            "of the data of sst. wan: sockets (default). rdma, ucx: with an ADIOS2 that has them, whose prefix "
+            "ADIOS2_DIR names; refused where ADIOS2 would take another",
+            ("wan", "rdma", "ucx"),
+        ),
+    ] = None
     stream_queue: Annotated[
         int | None, opt.count("N", "most batches that a stream holds for its trainers (default 4)")
     ] = None

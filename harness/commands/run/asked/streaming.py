@@ -27,6 +27,7 @@ def resolve(options: Options, rows: Sequence[Policy]) -> Streaming | None:
         "--producers": options.producers,
         "--inline": options.inline or None,
         "--stream-engine": options.stream_engine,
+        "--stream-transport": options.stream_transport,
         "--stream-queue": options.stream_queue,
         "--stream-full": options.stream_full,
     }
@@ -51,10 +52,16 @@ def resolve(options: Options, rows: Sequence[Policy]) -> Streaming | None:
             f"--stream {mode.name} --stream-engine {engine}: only a network stream deals batches while trainers take "
             f"them. Use --stream-engine {adios.SST}, or --stream {ALL} or {PLANNED}."
         )
+    transport = options.stream_transport or adios.WAN
+    if engine == adios.BP and options.stream_transport is not None:
+        raise UsageError(
+            f"--stream-transport {transport}: --stream-engine {engine} writes files. Leave one of the two out."
+        )
     if not options.inline:
         adios.require()
     producers = 0 if options.inline else options.producers or 1
-    return Streaming(mode.name, producers, engine, options.stream_queue or QUEUE, full, watch.allowed() or FOR_EVER)
+    queue, timeout = options.stream_queue or QUEUE, watch.allowed() or FOR_EVER
+    return Streaming(mode.name, producers, engine, queue, full, timeout, transport)
 
 
 def _require_demanded(options: Options) -> None:

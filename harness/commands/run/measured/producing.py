@@ -26,7 +26,7 @@ from dlio_bench.harness.readers.session import Planned, Reader, SampleView, Tall
 from dlio_bench.harness.readers.streamed import Streamed
 from dlio_bench.harness.storage.cache import device_bytes
 from dlio_bench.harness.storage.pfs.board import Board
-from dlio_bench.harness.streams.adios import SST, Arrays, Writer, contact, forget
+from dlio_bench.harness.streams.adios import SST, Arrays, Writer, contact, forget, require_transport
 from dlio_bench.harness.streams.crew import DONE, Closing, Crew, Opening
 from dlio_bench.harness.streams.dealing import NO_SAMPLES, Dealt, Part, batches_of_producer, batches_on_demand, putting
 from dlio_bench.harness.streams.settings import Mode
@@ -220,6 +220,7 @@ def opened_in_turn(crew: Crew, open_streams: Callable[[], list[Writer]]) -> list
 def _writers(crew: Crew, session: int, mode: Mode) -> list[Writer]:
     """The streams of this producer, which all trainers have joined."""
     assert crew.producer is not None
+    require_transport(crew.streaming.transport)
     writers = []
     for trainer in [None] if mode.shared else range(crew.trainers):
         path = crew.stream(session, crew.producer, trainer)

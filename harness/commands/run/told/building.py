@@ -27,6 +27,7 @@ from dlio_bench.harness.commands.run.told.checks import Count, checks
 from dlio_bench.harness.plan.policies import OWN, STREAM, Policy
 from dlio_bench.harness.storage.cache import Residency
 from dlio_bench.harness.storage.pfs.spec import PROCESS, PfsSpec, describe
+from dlio_bench.harness.streams.adios import SST
 from dlio_bench.reports.checkpoint import marks as checkpoint_marks
 from dlio_bench.reports.document import types
 from dlio_bench.reports.document.environment import Ceiling, EmulatedPfs, Environment, Launcher
@@ -188,6 +189,7 @@ def streams_of(job: Job, row: Policy) -> types.Streams | None:
         producers=streaming.producers,
         inline=streaming.inline,
         engine=None if streaming.inline else streaming.engine,
+        transport=None if streaming.inline or streaming.engine != SST else streaming.transport,
         queue=queue,
         full=None if queue is None else streaming.full,
     )
