@@ -28,6 +28,7 @@ from dlio_bench.harness.library.loader import Loader
 from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.plan.orders import Shape
 from dlio_bench.harness.plan.policies import ALIASES, LOADERS, OWN, POLICIES, REDRAWN, Policy, find, order_of
+from dlio_bench.harness.readers.options import ReaderOptions
 from dlio_bench.harness.readers.placed.tiers import DISK, RAM, Tiers, default_sizes
 from dlio_bench.harness.readers.registry import opened, view_of
 from dlio_bench.harness.readers.resources import RankContext, Resources
@@ -173,7 +174,7 @@ def load(
         threads or reading_threads(here.host_size),
         staging_bytes,
         step_seconds=math.inf,  # not known
-        check_crc=check_crc,
+        options=ReaderOptions(threads=threads, staging=staging_bytes, check_crc=check_crc, io=io),
         tiers=node_tiers(tiers, local, row, here, per_node, staging_bytes),
         most_threads=threads or MOST_THREADS,
         alignment=_alignment(here, io, data),

@@ -115,7 +115,7 @@ def _extents(
         sample_view.dataset,
         sample_view.fields,
         decode,
-        check=resources.check_crc,
+        check=resources.options.check_crc,
         staged=staged,
         alignment=resources.alignment,
     )

@@ -56,7 +56,7 @@ class TorchLoader:
         """Load PyTorch. EnvironmentFailure where it is not installed."""
         self.sample_view = sample_view
         self._data = pytorch()
-        self._check = resources.check_crc
+        self._check = resources.options.check_crc
         batches = max(1, resources.staging_bytes // max(1, resources.batch_bytes))
         self._workers = max(1, min(resources.threads, batches))
         self._prefetch = max(1, min(PREFETCH, batches // self._workers))
