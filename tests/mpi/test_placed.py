@@ -90,8 +90,8 @@ def test_tiers_that_are_too_small_save_what_they_hold(cache: Path, tmp_path: Pat
     [
         (["--tiers", "nvme=1GB"], "names 'nvme'"),
         (["--tiers", "staging=1GB"], "--staging"),
-        (["--tiers", "ram=900TB"], "does not fit into a node's memory"),
-        (["--tiers", "ram=1MB,disk=900TB"], "need 1.8 PB in"),
+        (["--tiers", "ram=900TB"], "A tier 'ram' of 900 TB does not fit on each of 2 nodes"),
+        (["--tiers", "ram=1MB,disk=900TB"], "A tier 'disk' of 900 TB does not fit on each of 2 nodes"),
         (["--reader", "lbann-preload", "--tiers", "ram=1kB"], "Use more nodes or a larger RAM tier"),
         (["--tiers", "ram=0"], "none has a size"),
     ],
