@@ -21,9 +21,10 @@ from dlio_bench.harness.machine.mounts import existing
 DEFAULT = Path("dlio-results")
 UNFINISHED = "unfinished.json"  # what a stopped command left to go on with, see `unfinished`
 FINISHED = "finished.json"  # the same, once everything is finished
+JOURNAL = "journal.jsonl"  # when each part of a plan began and ended, see `parts`
 STATUS = live_status.NAME  # what a run is doing, and has done
 WORK = "work-"  # begins the name of a folder that the ranks of a job share; removed when the job ends well
-_BEFORE = {STATUS, part_of(Path(UNFINISHED)).name}  # what there may be before a run has decided anything
+_BEFORE = {STATUS, JOURNAL, part_of(Path(UNFINISHED)).name}  # what there may be before a run has decided anything
 _LEFT = re.compile(rf"{'|'.join(map(re.escape, _BEFORE))}|{WORK}[0-9a-f]{{8}}")  # all that a killed run may leave
 
 

@@ -13,8 +13,7 @@ from msgspec.structs import asdict, replace
 
 import dlio_bench
 from dlio_bench import documents
-from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure, OutOfTime, UsageError, unknown
-from dlio_bench.harness.cluster import walltime
+from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure, UsageError, unknown
 from dlio_bench.harness.cluster.launchers import LAUNCHERS
 from dlio_bench.harness.commands.capacity.options import Options
 from dlio_bench.harness.commands.run.asked import data
@@ -24,8 +23,9 @@ from dlio_bench.harness.commands.run.told.foresight import making_seconds, run_s
 from dlio_bench.harness.ground import unfinished
 from dlio_bench.harness.ground.folders import UNFINISHED, output_folder
 from dlio_bench.harness.ground.options import BUFFERED
+from dlio_bench.harness.ground.parts import Work, ending
 from dlio_bench.harness.ground.progress import Progress
-from dlio_bench.harness.ground.subcommands import going_on, run_command
+from dlio_bench.harness.ground.subcommands import going_on
 from dlio_bench.harness.machine.memory import memory
 from dlio_bench.harness.storage.pfs.spec import parse_spec
 from dlio_bench.reports import capacity as document
@@ -168,9 +168,7 @@ def capacity(options: Options) -> int:
         unfinished.save(record, folder)
         data.ready(source, request.layout, progress)
         try:
-            answer = _search(setting, tried, folder, progress)
-        except OutOfTime as error:
-            raise OutOfTime(f"{error} What is finished stays finished. Go on with: {going_on(folder)}") from None
+            answer = _search(setting, tried, Work(folder, 0, going_on(folder)), progress)
         except InvalidProbeError as reason:
             (folder / UNFINISHED).unlink()
             progress.done()
@@ -289,23 +287,23 @@ def _planned(setting: Setting, tried: Sequence[Scale], source: data.Source, fore
     ])  # fmt: skip
 
 
-def _search(setting: Setting, tried: Sequence[Scale], folder: Path, progress: Progress) -> Capacity:
+def _search(setting: Setting, tried: Sequence[Scale], work: Work, progress: Progress) -> Capacity:
     """Grow and bisect with one run each; then confirm, one scale down each time that it fails."""
-    options, probes = setting.options, dict[tuple[Scale, bool], Probe]()
+    options, folder, probes = setting.options, work.folder, dict[tuple[Scale, bool], Probe]()
     marks = dict[tuple[Scale, bool], list[str]]()
 
     def probed(scale: Scale, *, confirmed: bool) -> Probe:
         if (scale, confirmed) not in probes:
             trials = options.trials if confirmed else 1
-            walltime.require(f"the search at {scale} nodes x ranks", setting.seconds(trials))
+            work.require_time(f"the search at {scale} nodes x ranks", setting.seconds(trials))
             name = f"{scale}{'-confirmed' if confirmed else ''}"
             progress.show(f"{options.workload}  {scale} ranks  {'confirming' if confirmed else 'probing'}")
-            result, runs = _run(setting.command(scale, null=False, trials=trials, out=folder / name), folder)
+            result, runs = _run(setting.command(scale, null=False, trials=trials, out=folder / name), work)
             marks[scale, confirmed] = result.marks
             null = probes.get((scale, False))
             if null is None:
                 progress.show(f"{options.workload}  {scale} ranks  null run")
-                _, memory_runs = _run(setting.command(scale, null=True, trials=1, out=folder / f"{name}-null"), folder)
+                _, memory_runs = _run(setting.command(scale, null=True, trials=1, out=folder / f"{name}-null"), work)
             probes[scale, confirmed] = Probe(
                 nodes=scale.nodes,
                 ranks_per_node=scale.ranks_per_node,
@@ -345,22 +343,23 @@ def _search(setting: Setting, tried: Sequence[Scale], folder: Path, progress: Pr
     )
 
 
-def _run(words: Sequence[str], folder: Path) -> tuple[Result, Runs]:
+def _run(words: Sequence[str], work: Work) -> tuple[Result, Runs]:
     """Run `dlio-bench` with these words; its result. An INVALID result counts only if emulated compute overran."""
     out = Path(words[words.index("--out") + 1])
-    status, errors = 0, ""
+    status, message = 0, out.with_name(f"{out.name}.message.txt")
     if not _is_measured(out, words):
         if not (out / UNFINISHED).exists():  # with it, the run goes on by itself
             shutil.rmtree(out, ignore_errors=True)
-        status, errors = run_command(words, going_on(folder), told=False)
+        status = work.run(out.name, f"the run {out.name}", words, message=message, quiet=True)
     if status not in (judge.PASS, judge.INVALID):
-        reason = errors.strip().rpartition("dlio-bench: ")[2]
+        reason = message.read_text() if message.exists() else f"it {ending(status)}."
+        message.unlink(missing_ok=True)
         raise ERRORS.get(status, EnvironmentFailure)(f"`dlio-bench {shlex.join(words)}` failed: {reason}")
     result, steps = load(next(out.glob("*/result.json")))
     if broken := [check for check in judge.failed(result) if check.name != document.OVERRUN]:
         reasons = "; ".join(f"{check.name}: expected {check.expected}; found {check.found}" for check in broken)
         raise InvalidProbeError(f"The result in {out} is INVALID, so the capacity cannot be told: {reasons}")
-    return result, document.runs(result, steps, out.relative_to(folder))
+    return result, document.runs(result, steps, out.relative_to(work.folder))
 
 
 def _is_measured(out: Path, words: Sequence[str]) -> bool:

@@ -127,7 +127,10 @@ def _read(
                     return
                 got = _preadv(handles[file], buffer[: min(request, length - done)], offset + done, paths[file])
                 if done + got < needed and got < block:
-                    raise _shorter(paths[file], offset + done + got)
+                    raise EnvironmentFailure(
+                        f"{paths[file]} ends at byte {offset + done + got}: it was changed during the measurement. "
+                        "Repeat it."
+                    )
                 done += got if done + got >= needed else got // block * block
     finally:
         for handle in handles.values():
@@ -148,10 +151,6 @@ def _preadv(handle: int, into: memoryview, offset: int, path: str) -> int:
         raise EnvironmentFailure(
             f"{path} cannot be read at byte {offset}: {error.strerror}. {remedy(error)}."
         ) from error
-
-
-def _shorter(path: str, offset: int) -> EnvironmentFailure:
-    return EnvironmentFailure(f"{path} ends at byte {offset}: it was changed during the measurement. Repeat it.")
 
 
 def opens(comm: Comm, paths: tuple[str, ...]) -> float:
