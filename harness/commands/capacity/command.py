@@ -43,6 +43,10 @@ RANKS_PER_CORE = 4  # emulated compute waits, and leaves the core to others
 # Steps of a run, if these take no longer. As an epoch begins, a reader fills its buffer, of 16 batches at most: that is
 # a twentieth of so many steps, and a quarter of the 64 that other runs have.
 RUN_STEPS, RUN_SECONDS = 320, 20.0
+# Options that are those of `run`
+AS_GIVEN = (
+    "workload", "variant", "data", "max_data", "cache_dir", "tiny", "batch", "steps", "compute", "launcher", "dry_run",
+)  # fmt: skip
 OF_MEMORY = 0.5  # of what is available: a dataset of this size stays in the page cache for the null run
 
 
@@ -112,12 +116,10 @@ class Setting(Struct, frozen=True):
             "--steps", str(self.steps), "--compute", options.compute, "--cache", "warm" if null else "cold-epochs",
             "--trials", str(trials), "--warmup-trials", str(int(trials > 1)), "--out", str(out), "--json",
         ]  # fmt: skip
-        words += ["--variant", options.variant] if options.variant else []
-        words += ["--launcher", options.launcher] if options.launcher else []
-        words += ["--threads", str(options.threads)] if options.threads else []
-        words += ["--staging", f"{options.staging}B"] if options.staging else []
-        words += ["--io", options.io] if options.io and not null else []
-        words += ["--emulate-pfs", options.emulate_pfs] if options.emulate_pfs and not null else []
+        given = {name: getattr(options, name) for name in ("variant", "launcher", "threads")}
+        given |= {"staging": options.staging and f"{options.staging}B"}
+        given |= {} if null else {"io": options.io, "emulate-pfs": options.emulate_pfs}
+        words += [word for name, value in given.items() if value for word in (f"--{name}", str(value))]
         words += ["--tiny"] if options.tiny else []
         return words if trials > 1 and not null else [*words, "--no-verify"]
 
@@ -199,23 +201,13 @@ def _answered_before(out: Path | None, record: unfinished.Record) -> Capacity | 
 def _asked(options: Options, scale: Scale) -> RunOptions:
     """The run at the largest scale, which decides the data."""
     return RunOptions(
-        workload=options.workload,
+        **{name: getattr(options, name) for name in AS_GIVEN},
         nodes=(scale.nodes,),
         ranks_per_node=scale.ranks_per_node,
         readers=(options.reader,),
-        variant=options.variant,
-        data=options.data,
-        max_data=options.max_data,
-        cache_dir=options.cache_dir,
-        tiny=options.tiny,
-        batch=options.batch,
-        steps=options.steps,
-        compute=options.compute,
-        launcher=options.launcher,
         cache="cold-epochs",
         io=options.io or BUFFERED,
         emulate_pfs=parse_spec(options.emulate_pfs) if options.emulate_pfs else None,
-        dry_run=options.dry_run,
     )
 
 
