@@ -17,15 +17,7 @@ from dlio_bench.datagen.manifest import NAME, PROGRESS, FileEntry, complete, man
 from dlio_bench.datagen.random_bytes import SEED_LIMIT
 from dlio_bench.datagen.verify import content_damage
 from dlio_bench.datagen.workers import ALONE, usual_workers
-from dlio_bench.datagen.writers import (
-    Timing,
-    Work,
-    Writer,
-    by_processes,
-    by_this_process,
-    failure,
-    raw_room,
-)
+from dlio_bench.datagen.writers import Timing, Work, Writer, by_processes, by_this_process, failure, raw_room
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.units import format_bytes
 

@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from dlio_bench.harness.commands.acceptance import contract, datasets
+from dlio_bench.harness.commands.acceptance import datasets
 from dlio_bench.harness.commands.acceptance.datasets import Memory
 from dlio_bench.harness.commands.acceptance.parts import Part, parts
 from dlio_bench.harness.commands.acceptance.plan import Plan, parse
+from dlio_bench.harness.ground.user_files import to_toml
 
 # Of real ranks, in seconds; a test adds what it is about.
 TINY = """
@@ -48,8 +49,8 @@ def written(folder: Path, **keys: Any) -> Path:
     """A plan file; its own TOML is made by the code that writes limits, which is tested by itself."""
     path = folder / "plan.toml"
     document = BASIC | keys
-    tables = "".join(f"[[run]]\n{contract.as_toml(run)}" for run in document["run"])
-    path.write_text(contract.as_toml({key: value for key, value in document.items() if key != "run"}) + tables)
+    tables = "".join(f"[[run]]\n{to_toml(run)}" for run in document["run"])
+    path.write_text(to_toml({key: value for key, value in document.items() if key != "run"}) + tables)
     return path
 
 

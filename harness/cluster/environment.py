@@ -7,6 +7,7 @@ import platform
 import re
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache
@@ -17,10 +18,13 @@ from typing import Any
 
 from dlio_bench import __version__
 from dlio_bench.harness.cluster.mpi_library import SESSION_FOLDER, ask, loaded_library
-from dlio_bench.harness.machine.hardware import drives, network_links
 from dlio_bench.harness.machine.memory import cpu_quota, memory
-from dlio_bench.harness.machine.mounts import client_version, existing, mount_of
+from dlio_bench.harness.machine.mounts import client_version, existing, first_line, mount_of
 from dlio_bench.reports.document.environment import Host, Mount
+from dlio_bench.units import format_bytes
+
+SYS = Path("/sys")
+SECTOR = 512  # bytes: the unit of /sys/block/*/size, whatever the drive's own (Linux, Documentation/ABI/stable)
 
 _ROOMS = ("benchmarks", "datagen", "harness", "reports")
 _BESIDE = ("numpy", "h5py", "mpi4py")
@@ -199,6 +203,37 @@ def stripe_layout(path: Path, filesystem: str | None) -> dict[str, str] | None:
     return parse_stripe(answer.out) or None if answer and answer.status == 0 else None
 
 
+def network_links(system: Path = SYS) -> list[str]:
+    """The links that are up, with their rates where the driver tells them: 'eth0 10 Gbit/s', 'mlx5_0 200 Gb/sec ...'.
+
+    Virtual links, such as bridges, are left out, and so are those of Ethernet that InfiniBand's devices carry.
+    """
+    found = [
+        f"{port.parent.parent.name} {first_line(port / 'rate')}".strip()
+        for port in sorted(system.glob("class/infiniband/*/ports/*"))
+        if "ACTIVE" in first_line(port / "state")
+    ]
+    for link in sorted(system.glob("class/net/*")):
+        if not (link / "device").exists() or first_line(link / "operstate") == "down":
+            continue
+        if (link / "device" / "infiniband").exists() and found:
+            continue
+        rate = first_line(link / "speed")  # Mbit/s, -1 where it is not known
+        found.append(f"{link.name} {int(rate) / 1000:g} Gbit/s" if rate.isdigit() and int(rate) else link.name)
+    return found
+
+
+def drives(system: Path = SYS) -> list[str]:
+    """The drives, like ones counted: '8 x SAMSUNG MZQL23T8, 3.84 TB', or by name where they tell no model."""
+    found: Counter[str] = Counter()
+    for drive in sorted(system.glob("block/*")):
+        size = first_line(drive / "size")
+        if (drive / "device").exists() and size.isdigit() and int(size):
+            model = first_line(drive / "device" / "model") or drive.name
+            found[f"{model}, {format_bytes(int(size) * SECTOR)}"] += 1
+    return [name if count == 1 else f"{count} x {name}" for name, count in found.items()]
+
+
 def mount_at(path: Path) -> Mount | None:
     """The file system of a path, or of its nearest folder that exists, as results give it."""
     mount = mount_of(existing(path))
@@ -232,17 +267,3 @@ def describe_host(path: Path, cpus: Collection[int] | None = None) -> Host:
         stripe=stripe_layout(existing(path), mount.type if mount else None),
         variables=kept_variables(os.environ),
     )
-
-
-def differences(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """What is the same on all hosts, and what each has besides: `{"common": {...}, "hosts": {name: {...}}}`.
-
-    Compared entry by entry, one level deep; a host with nothing of its own has an empty entry.
-    """
-    entries = [set(host) for host in hosts.values()]
-    shared = set.intersection(*entries) if entries else set()
-    first = next(iter(hosts.values()), {})
-    same = {name for name in shared if all(host[name] == first[name] for host in hosts.values())}
-    common = {name: value for name, value in first.items() if name in same}
-    besides = {name: {key: value for key, value in host.items() if key not in common} for name, host in hosts.items()}
-    return {"common": common, "hosts": besides}

@@ -94,15 +94,13 @@ def detect_site(env: Mapping[str, str] | None = None) -> Site:
         mpi_type=env.get("SLURM_MPI_TYPE"),
         started=(given.nodes, given.ranks_per_node or 1) if given else None,
         arguments=tuple(shlex.split(env.get(LAUNCHER_ARGS, ""))),
+        # srun sets SLURM_CPU_BIND for the processes of a step, which says nothing of the steps that they start
         bound=frozenset(
-            name for name, variables in _BINDING.items() if variables & env.keys() and _is_meant(name, env)
+            name
+            for name, variables in _BINDING.items()
+            if variables & env.keys() and (name != "srun" or "SLURM_STEP_ID" not in env)
         ),
     )
-
-
-def _is_meant(launcher: str, env: Mapping[str, str]) -> bool:
-    """srun sets SLURM_CPU_BIND for the processes of a step, which says nothing of the steps that they start."""
-    return launcher != "srun" or "SLURM_STEP_ID" not in env
 
 
 def _find_mpirun(path: str, env: Mapping[str, str], pals: str | None) -> tuple[str | None, str]:

@@ -21,9 +21,10 @@ from dlio_bench.harness.machine.mounts import existing
 DEFAULT = Path("dlio-results")
 UNFINISHED = "unfinished.json"  # what a stopped command left to go on with, see `unfinished`
 FINISHED = "finished.json"  # the same, once everything is finished
+JOURNAL = "journal.jsonl"  # when each part of a plan began and ended, see `parts`
 STATUS = live_status.NAME  # what a run is doing, and has done
 WORK = "work-"  # begins the name of a folder that the ranks of a job share; removed when the job ends well
-_BEFORE = {STATUS, part_of(Path(UNFINISHED)).name}  # what there may be before a run has decided anything
+_BEFORE = {STATUS, JOURNAL, part_of(Path(UNFINISHED)).name}  # what there may be before a run has decided anything
 _LEFT = re.compile(rf"{'|'.join(map(re.escape, _BEFORE))}|{WORK}[0-9a-f]{{8}}")  # all that a killed run may leave
 
 
@@ -87,14 +88,17 @@ def remove_works(folder: Path) -> None:
 
 
 @contextmanager
-def locked(folder: Path, wait: float = 0.0, say: Callable[[str], None] = print) -> Iterator[tuple[int, bool]]:
+def locked(
+    folder: Path, wait: float = 0.0, say: Callable[[str], None] = print, busy: str = ""
+) -> Iterator[tuple[int, bool]]:
     """The folder, against other processes: a handle that keeps it locked, and whether it is (not all file systems can).
 
     EnvironmentFailure if another process works there and has not ended after `wait` seconds, of which `say` tells.
+    busy: its message, of a folder that is not of --out.
     """
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield handle, _lock(handle, folder, wait, say)
+        yield handle, _lock(handle, folder, wait, say, busy)
     finally:
         os.close(handle)
 
@@ -106,7 +110,7 @@ def require_storage(folder: Path, named: str) -> None:
         raise UsageError(f"{named} {what}. Name a folder on the storage to be measured.")
 
 
-def _lock(handle: int, folder: Path, wait: float, say: Callable[[str], None]) -> bool:
+def _lock(handle: int, folder: Path, wait: float, say: Callable[[str], None], busy: str) -> bool:
     deadline, told = time.monotonic() + wait, False
     while True:
         try:
@@ -114,7 +118,7 @@ def _lock(handle: int, folder: Path, wait: float, say: Callable[[str], None]) ->
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 raise EnvironmentFailure(
-                    f"Another process works in --out {folder}. Wait until it has ended, or choose a new folder."
+                    busy or f"Another process works in --out {folder}. Wait until it has ended, or choose a new folder."
                 ) from None
             if not told:
                 say(f"waiting for another process that works in {folder}")

@@ -62,8 +62,9 @@ class Command(Struct, frozen=True):
         groups: dict[str, argparse._ActionsContainer] = {"": parser}
         for struct in (self.options, *self.process):
             title = ""
-            for field, hint in get_type_hints(struct, include_extras=True).items():
-                notes = getattr(hint, "__metadata__", ())
+            hints = get_type_hints(struct, include_extras=True)
+            for field in struct.__struct_fields__:
+                notes = getattr(hints[field], "__metadata__", ())
                 title = next((note.title for note in notes if isinstance(note, Group)), title)
                 if title not in groups:
                     groups[title] = parser.add_argument_group(title)

@@ -17,10 +17,9 @@ from dlio_bench import signals
 from dlio_bench.errors import EnvironmentFailure, OutOfTime
 from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.cluster.environment import timestamp
-from dlio_bench.harness.ground.folders import locked, make_folder
+from dlio_bench.harness.ground.folders import JOURNAL, locked, make_folder
 from dlio_bench.harness.ground.subcommands import run_command
 
-JOURNAL = "journal.jsonl"
 KEPT = "What is finished stays finished."
 WAIT_SECONDS = 40.0  # for another process that ends its ranks
 
@@ -76,15 +75,22 @@ class Work:
             raise OutOfTime(f"{error} {self.kept} Go on with: {self.resume}") from None
 
     def run(
-        self, part: str, title: str, words: Sequence[str], *, folder: Path | None = None, message: Path | None = None
+        self,
+        part: str,
+        title: str,
+        words: Sequence[str],
+        *,
+        folder: Path | None = None,
+        message: Path | None = None,
+        quiet: bool = False,
     ) -> int:
         """Run the command of a part in a folder; its exit status. EnvironmentFailure for an interruption.
 
-        part: its name in the journal. message: the file that keeps the message with which the command fails.
+        part: its name in the journal. message, quiet: see `run_command`.
         """
         note(self.folder, part, "begun")
         try:
-            status, _ = run_command(words, self.resume, folder=folder, handles=self._handles, message=message)
+            status = run_command(words, self.resume, folder=folder, handles=self._handles, quiet=quiet, message=message)
         except KeyboardInterrupt:
             signals.met()
             note(self.folder, part, "interrupted")

@@ -38,13 +38,13 @@ def run_command(
     *,
     folder: Path | None = None,
     handles: Sequence[int] = (),
-    told: bool = True,
+    quiet: bool = False,
     message: Path | None = None,
-) -> tuple[int, str]:
-    """Run a command in a folder; its exit status, and its errors unless they are told.
+) -> int:
+    """Run a command in a folder; its exit status.
 
-    resume: what a user gives to go on if this is stopped. told: what it says on stderr goes there, and it leaves it to
-    this process to say how to go on. handles: file descriptors that it keeps open, also if this process is killed.
+    resume: what a user gives to go on if this is stopped. quiet: nothing that it says is shown, and its message says
+    how to go on; else this process does. handles: file descriptors that it keeps open, also if this process is killed.
     message: the file that keeps its message if it fails. It has a session of its own, so that Ctrl-C on a terminal
     reaches this process alone, which passes it on.
     """
@@ -52,19 +52,18 @@ def run_command(
         python_command("dlio_bench", *words),
         cwd=folder,
         env=os.environ
-        | {RESUME: "" if told else resume, walltime.ENDS: "0"}  # this process keeps the time
+        | {RESUME: resume if quiet else "", walltime.ENDS: "0"}  # this process keeps the time
         | ({} if message is None else {MESSAGE: str(message)}),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        stderr=None if told else subprocess.PIPE,
-        text=True,
+        stderr=subprocess.DEVNULL if quiet else None,
         start_new_session=True,
         pass_fds=handles,
         preexec_fn=partial(die_with_parent, signal.SIGTERM),  # noqa: PLW1509 - one system call, no lock taken
     )
     try:
         signals.check()
-        _, errors = process.communicate()
+        process.wait()
     except BaseException as error:
         process.send_signal(signals.which() if isinstance(error, KeyboardInterrupt) else signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
@@ -74,4 +73,4 @@ def run_command(
         if process.poll() is None:
             process.kill()
             process.wait()
-    return process.returncode, errors or ""
+    return process.returncode

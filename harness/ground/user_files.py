@@ -1,7 +1,8 @@
-"""TOML files that users write for a command: how one is read, and what is said where it does not fit its type."""
+"""TOML files for users and of users: how one is written and read, and what is said where it does not fit its type."""
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -77,3 +78,44 @@ def _explanation(error: str, document: Any, kind: type[Struct], form: Form) -> s
     written = form.written.get(re.sub(r".*\.|\[[0-9]+\]", "", key)) if "got " in problem else None
     example = f"Write {written}; " if written else ""
     return f"{key} is {str(value)[:80]!r}: {problem[:1].lower()}{problem[1:200]}. {example}{form.fix}."
+
+
+LEVELS = 3  # of tables that are sections, such as workload, reader, scale of limits; those below stand on a line each
+
+
+def to_toml(document: Mapping[str, Any]) -> str:
+    """Nested tables as TOML: those of the first levels as sections, what is deeper in lines of its own."""
+    lines = []
+    for names, table in _sections(document, ()):
+        if names:
+            lines.append(f"\n[{'.'.join(map(_quote, names))}]")
+        lines += [f"{_quote(key)} = {_value(value)}" for key, value in table.items()]
+    return "\n".join(lines).lstrip() + "\n"
+
+
+def _sections(table: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
+    inner = {key: value for key, value in table.items() if isinstance(value, Mapping)} if len(names) < LEVELS else {}
+    rest = {key: value for key, value in table.items() if key not in inner}
+    if rest or not inner:
+        yield names, rest
+    for key, value in inner.items():
+        yield from _sections(value, (*names, key))
+
+
+def _quote(text: str) -> str:
+    """A key or a text; TOML's basic strings are JSON's, but for the control character DEL."""
+    return text if re.fullmatch(r"[A-Za-z0-9_-]+", text) else _value(text)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_quote(key)} = {_value(inner)}" for key, inner in value.items()) + " }"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, bool | int):
+        return json.dumps(value)
+    return (
+        repr(value)
+        if isinstance(value, float)
+        else json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+    )

@@ -28,7 +28,9 @@ from dlio_bench.harness.library.loader import Loader
 from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.plan.orders import Shape
 from dlio_bench.harness.plan.policies import ALIASES, LOADERS, OWN, POLICIES, REDRAWN, Policy, find, order_of
-from dlio_bench.harness.readers.placed.tiers import DISK, RAM, Tiers, default_sizes
+from dlio_bench.harness.readers.options import ReaderOptions
+from dlio_bench.harness.readers.placed.room import Room, require_asked
+from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import opened, view_of
 from dlio_bench.harness.readers.resources import RankContext, Resources
 from dlio_bench.harness.readers.session import Reader, SampleView
@@ -62,17 +64,13 @@ def node_tiers(
 ) -> Tiers:
     """The tiers of every node, the least of what all nodes have. All ranks call it together. UsageError."""
     sizes = {name: in_bytes(f"tiers[{name!r}]", size) for name, size in (asked or {}).items()}
-    if unknown := [name for name in sizes if name not in (RAM, DISK)]:
-        raise UsageError(f"tiers names {unknown[0]!r}. A node's tiers that keep samples are 'ram' and 'disk'.")
+    require_asked(sizes, row.name, keep=row.rule.keeps_samples, dashes="")
     if not row.rule.keeps_samples:
-        if sizes:
-            raise UsageError(f"tiers is for readers that keep samples, and {row.name} keeps none. Leave it out.")
         return Tiers()
     here = comm.host_size // per_node if comm.host_size % per_node == 0 else comm.host_size  # nodes on this machine
-    memory = memory_bytes() // here
-    sizes = default_sizes(memory, staging_bytes * per_node, local, here) | sizes
-    everywhere = comm.allgather((sizes[RAM], sizes[DISK]))
-    return Tiers(min(ram for ram, _ in everywhere), min(disk for _, disk in everywhere))
+    room = Room(memory_bytes() // here, staging_bytes * per_node, local, here)
+    everywhere = together(comm, lambda: room.tiers(sizes, host_name(), dashes=""))
+    return Tiers(min(tiers.ram for tiers in everywhere), min(tiers.disk for tiers in everywhere))
 
 
 RAISE, SKIP = "raise", "skip"
@@ -173,7 +171,7 @@ def load(
         threads or reading_threads(here.host_size),
         staging_bytes,
         step_seconds=math.inf,  # not known
-        check_crc=check_crc,
+        options=ReaderOptions(threads=threads, staging=staging_bytes, check_crc=check_crc, io=io),
         tiers=node_tiers(tiers, local, row, here, per_node, staging_bytes),
         most_threads=threads or MOST_THREADS,
         alignment=_alignment(here, io, data),

@@ -11,7 +11,6 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from dlio_bench.errors import EnvironmentFailure, remedy
-from dlio_bench.harness.machine.hardware import first_line
 
 # statfs(2) f_type numbers, from linux/magic.h and the file systems' own sources.
 _MEMORY = {0x01021994: "tmpfs", 0x858458F6: "ramfs"}
@@ -86,6 +85,14 @@ def described_mount(path: Path) -> dict[str, Any] | None:
     """The mount that holds `path`, as plain JSON values."""
     mount = mount_of(path)
     return asdict(mount) | {"options": list(mount.options)} if mount else None
+
+
+def first_line(path: Path) -> str:
+    """The first line of one of the kernel's files; empty where it cannot be read, as speeds of links that are down."""
+    try:
+        return path.read_text(errors="replace").strip().partition("\n")[0]
+    except OSError:
+        return ""
 
 
 def client_version(filesystem: str, root: Path = Path("/")) -> str | None:

@@ -9,17 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench import recorder
-from dlio_bench.batches import Batch, Block
+from dlio_bench.batches import Batch, Block, Bytes
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.readers.resources import Resources
 from dlio_bench.harness.readers.session import (
     Fetcher,
     OpenFetcher,
+    PlainReader,
     Planned,
     SampleView,
     Tally,
     pauses_before,
-    stored_by_epoch,
     touched_buffer,
 )
 from dlio_bench.harness.readers.threads import Concurrency, Readers, Spent, awake, queued_seconds, readers
@@ -53,7 +53,19 @@ def wake_at(slots: int) -> int:
     return max(1, int(WAKE_AT * slots))
 
 
-class Ahead:
+def staging_slots(staging_bytes: int, batch_bytes: int) -> list[Bytes]:
+    """The slots of a staging buffer, of a batch each. UsageError where it cannot hold two."""
+    slots = slots_of(staging_bytes, batch_bytes)
+    if slots < FEWEST_SLOTS:
+        raise UsageError(
+            f"A staging buffer of {format_bytes(staging_bytes)} cannot hold two batches of "
+            f"{format_bytes(batch_bytes)}. Ask for --staging {FEWEST_SLOTS * batch_bytes // 1_000_000 + 1}MB or a "
+            "smaller --batch."
+        )
+    return [touched_buffer(batch_bytes) for _ in range(slots)]
+
+
+class Ahead(PlainReader):
     """A staging buffer of slots, one batch each. Threads fill them in plan order; the trainer empties them so."""
 
     def __init__(
@@ -69,30 +81,17 @@ class Ahead:
         How many threads read follows from what reads take (see threads.readers); all of them read while storage keeps
         them waiting, if their number is given. spare_cores: threads that can compute beside trainers.
         """
-        staging_bytes, batch_bytes = resources.staging_bytes, resources.batch_bytes
         self._fixed = resources.most_threads in (None, resources.threads)
         self.sample_view = sample_view
-        self.processes: tuple[int, ...] = ()
         self._open_extents = open_extents
         self._threads = resources.most_threads or resources.threads
         self._step_seconds, self._spare_cores = resources.step_seconds, spare_cores
-        slots = slots_of(staging_bytes, batch_bytes)
-        if slots < FEWEST_SLOTS:
-            raise UsageError(
-                f"A staging buffer of {format_bytes(staging_bytes)} cannot hold two batches of "
-                f"{format_bytes(batch_bytes)}. Ask for --staging {FEWEST_SLOTS * batch_bytes // 1_000_000 + 1}MB or a "
-                "smaller --batch."
-            )
-        self._slots = [touched_buffer(batch_bytes) for _ in range(slots)]
+        self._slots = staging_slots(resources.staging_bytes, resources.batch_bytes)
 
     @property
     def options(self) -> dict[str, int]:
         """See Reader.options."""
         return {"threads": self._threads, "slots": len(self._slots), "staging_bytes": sum(map(len, self._slots))}
-
-    def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
-        """See Reader.asks."""
-        return stored_by_epoch(self.sample_view, [(batch.epoch, batch.ids) for batch in plan])
 
     @contextmanager
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:

@@ -7,10 +7,10 @@ import numpy as np
 
 from dlio_bench.batches import Batch, Block
 from dlio_bench.harness.readers.resources import Resources
-from dlio_bench.harness.readers.session import OpenFetcher, Planned, SampleView, Tally, stored_by_epoch, touched_buffer
+from dlio_bench.harness.readers.session import OpenFetcher, PlainReader, Planned, SampleView, Tally, touched_buffer
 
 
-class OnDemand:
+class OnDemand(PlainReader):
     """One buffer of one batch, filled in the caller's thread."""
 
     def __init__(self, sample_view: SampleView, open_extents: OpenFetcher, resources: Resources) -> None:
@@ -18,11 +18,6 @@ class OnDemand:
         self._open_extents = open_extents
         self._buffer = touched_buffer(resources.batch_bytes)
         self.options: dict[str, int] = {"threads": 0, "slots": 1}
-        self.processes: tuple[int, ...] = ()
-
-    def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
-        """See Reader.asks."""
-        return stored_by_epoch(self.sample_view, [(batch.epoch, batch.ids) for batch in plan])
 
     @contextmanager
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:

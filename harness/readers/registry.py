@@ -30,15 +30,7 @@ from dlio_bench.harness.readers.inline import Inline
 from dlio_bench.harness.readers.on_demand import OnDemand
 from dlio_bench.harness.readers.placed.reader import Placed
 from dlio_bench.harness.readers.resources import ALONE, RankContext, Resources
-from dlio_bench.harness.readers.session import (
-    OpenExtents,
-    Planned,
-    Reader,
-    SampleView,
-    Tally,
-    largest,
-    planned,
-)
+from dlio_bench.harness.readers.session import OpenExtents, Planned, Reader, SampleView, Tally, largest, planned
 from dlio_bench.harness.readers.staged import Staged
 from dlio_bench.harness.readers.streamed import Streamed
 from dlio_bench.harness.readers.tfdata import TfData, shuffle_buffer
@@ -115,7 +107,7 @@ def _extents(
         sample_view.dataset,
         sample_view.fields,
         decode,
-        check=resources.check_crc,
+        check=resources.options.check_crc,
         staged=staged,
         alignment=resources.alignment,
     )

@@ -7,12 +7,13 @@ from msgspec import Struct, field
 
 from dlio_bench.harness.cluster.comm import Comm, Solo
 from dlio_bench.harness.cluster.interfaces import LOOPBACK
+from dlio_bench.harness.readers.options import ReaderOptions
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.session import OpenFetcher
 from dlio_bench.harness.storage.direct import Alignment
 from dlio_bench.harness.streams.crew import Crew
 
-NO_TIERS = Tiers()
+NO_TIERS, NO_OPTIONS = Tiers(), ReaderOptions()
 
 
 class Resources(Struct, frozen=True):
@@ -25,7 +26,7 @@ class Resources(Struct, frozen=True):
     staging_bytes: int
     batch_bytes: int = 0
     step_seconds: float = 0.0  # that the trainer computes between two batches
-    check_crc: bool = False  # compare every delivered field with its CRC32C of generation
+    options: ReaderOptions = NO_OPTIONS  # as the user gave them; the sizes that they come to are above
     staged: Mapping[int, Path] = field(default_factory=dict)  # file -> its copy on node-local storage
     tiers: Tiers = NO_TIERS  # of a node, for placements of samples
     fetcher: OpenFetcher | None = None  # the source of samples, if not their files

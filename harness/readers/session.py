@@ -154,6 +154,17 @@ class Reader(Protocol):
         ...
 
 
+class PlainReader:
+    """What most readers have alike: no child processes, and they ask the file system for every sample of the plan."""
+
+    sample_view: SampleView
+    processes: tuple[int, ...] = ()
+
+    def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
+        """See Reader.asks."""
+        return stored_by_epoch(self.sample_view, [(batch.epoch, batch.ids) for batch in plan])
+
+
 def largest(plan: Sequence[Planned]) -> int:
     """Bytes of the largest batch, which a reader's buffers must hold; 0 for an empty plan."""
     return max((batch.bytes for batch in plan), default=0)

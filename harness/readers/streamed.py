@@ -18,17 +18,16 @@ from msgspec import Struct
 from dlio_bench import recorder
 from dlio_bench.batches import Batch, Block, Bytes, Ids
 from dlio_bench.components import CODE
-from dlio_bench.errors import DataError, StreamLost, UsageError
+from dlio_bench.errors import DataError, StreamLost
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.life import life
-from dlio_bench.harness.readers.ahead import FEWEST_SLOTS, slots_of
+from dlio_bench.harness.readers.ahead import staging_slots
 from dlio_bench.harness.readers.resources import Resources
-from dlio_bench.harness.readers.session import Planned, SampleView, Tally, stored_by_epoch, touched_buffer
+from dlio_bench.harness.readers.session import PlainReader, Planned, SampleView, Tally
 from dlio_bench.harness.streams import adios
 from dlio_bench.harness.streams.crew import DONE, Closing, Crew, Opening
 from dlio_bench.harness.streams.dealing import NO_SAMPLES, Dealt, Part, Taken, steps_of_rank
 from dlio_bench.harness.streams.settings import DISCARD, ON_DEMAND, PLANNED, Mode, find
-from dlio_bench.units import format_bytes
 
 RECEIVE = CODE["remote read"]
 ASKED = 2  # batches that a trainer asks for at a time, on demand: one on its way while it computes with another
@@ -36,34 +35,21 @@ DROPS = "drops batches from a full queue: use --stream-full block."
 T = TypeVar("T")
 
 
-class Streamed:
+class Streamed(PlainReader):
     """A staging buffer that one thread fills from the streams of all producers."""
 
     def __init__(self, sample_view: SampleView, crew: Crew, comm: Comm, resources: Resources) -> None:
         """comm: of the ranks that train. UsageError where the staging buffer cannot hold two batches."""
         self.sample_view = sample_view
-        self.processes: tuple[int, ...] = ()
         self._crew, self._comm = crew, comm
         self.published: list[Closing] = []  # what producers told at the end of the last session, on rank 0
-        staging_bytes, batch_bytes = resources.staging_bytes, resources.batch_bytes
-        slots = slots_of(staging_bytes, batch_bytes)
-        if slots < FEWEST_SLOTS:
-            raise UsageError(
-                f"A staging buffer of {format_bytes(staging_bytes)} cannot hold two batches of "
-                f"{format_bytes(batch_bytes)}. Ask for --staging {FEWEST_SLOTS * batch_bytes // 1_000_000 + 1}MB or a "
-                "smaller --batch."
-            )
-        self._slots = [touched_buffer(batch_bytes) for _ in range(slots)]
+        self._slots = staging_slots(resources.staging_bytes, resources.batch_bytes)
 
     @property
     def options(self) -> dict[str, int]:
         """See Reader.options."""
         producers = self._crew.streaming.producers
         return {"threads": 1, "producers": producers, "slots": len(self._slots), "queue": self._crew.streaming.queue}
-
-    def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
-        """See Reader.asks."""
-        return stored_by_epoch(self.sample_view, [(batch.epoch, batch.ids) for batch in plan])
 
     @contextmanager
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:

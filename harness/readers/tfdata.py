@@ -64,7 +64,7 @@ class TfData:
         self._compression = records.compression(sample_view.dataset)
         single = sample_view.dataset.file_per_sample
         self._buffer = 0 if single or self._compression != "" else min(buffer, self._room())
-        self._check = resources.check_crc
+        self._check = resources.options.check_crc
         self.options = {
             "threads": self._threads,
             "shuffle_buffer": self._buffer,

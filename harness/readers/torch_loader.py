@@ -20,7 +20,7 @@ import numpy as np
 from dlio_bench.batches import Batch, Block
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure
 from dlio_bench.harness.readers.resources import Resources
-from dlio_bench.harness.readers.session import Planned, SampleView, Tally, stored_by_epoch
+from dlio_bench.harness.readers.session import PlainReader, Planned, SampleView, Tally
 from dlio_bench.processes import fork_server
 
 PREFETCH = 2  # batches that each worker reads ahead: PyTorch's default
@@ -49,24 +49,19 @@ def pytorch() -> Any:
     return torch.utils.data
 
 
-class TorchLoader:
+class TorchLoader(PlainReader):
     """DataLoader with up to `threads` worker processes, as far as `staging_bytes` hold a batch of each."""
 
     def __init__(self, sample_view: SampleView, resources: Resources) -> None:
         """Load PyTorch. EnvironmentFailure where it is not installed."""
         self.sample_view = sample_view
         self._data = pytorch()
-        self._check = resources.check_crc
+        self._check = resources.options.check_crc
         batches = max(1, resources.staging_bytes // max(1, resources.batch_bytes))
         self._workers = max(1, min(resources.threads, batches))
         self._prefetch = max(1, min(PREFETCH, batches // self._workers))
         self.options = {"threads": 0, "processes": self._workers, "prefetch": self._prefetch}
-        self.processes: tuple[int, ...] = ()
         self._context = fork_server(_WORKER)
-
-    def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
-        """See Reader.asks."""
-        return stored_by_epoch(self.sample_view, [(batch.epoch, batch.ids) for batch in plan])
 
     @contextmanager
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:

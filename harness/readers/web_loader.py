@@ -51,7 +51,7 @@ class WebLoader:
         self.sample_view = sample_view
         self._data = pytorch()
         require_webdataset("webdataset")
-        self._check = resources.check_crc
+        self._check = resources.options.check_crc
         dataset = sample_view.dataset
         batches = max(1, resources.staging_bytes // max(1, resources.batch_bytes))
         self._workers = max(1, min(resources.threads, batches, len(dataset.manifest.files)))

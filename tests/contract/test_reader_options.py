@@ -1,11 +1,11 @@
 """Every option changes what it names of each reader, and nothing else.
 
-An option that a reader ignores fails here, and so does a field of `Resources` that is not in the table.
+An option that a reader ignores fails here, and so does a field of `ReaderOptions` or `Resources` that no table has.
 """
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.measured.site import resources
 from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, OWN, POLICIES, STREAM, TF_DATA, TORCH, WEBDATASET, Policy
 from dlio_bench.harness.readers import ahead
+from dlio_bench.harness.readers.options import ReaderOptions
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import open_reader
 from dlio_bench.harness.readers.resources import Resources
@@ -39,6 +40,7 @@ world, nothing_is_left = test_readers.world, test_readers.nothing_is_left
 ROWS = [name for name, row in POLICIES.items() if row.delivery not in (OWN, TORCH, WEBDATASET)]
 AHEAD_TOO = (AHEAD, STREAM)  # a stream's producer reads ahead
 DERIVED = {"batch_bytes", "staged", "fetcher"}  # of the plan and the placement
+AS_GIVEN = {*ReaderOptions.__struct_fields__} - {"threads", "staging", "io"}  # those come to fields of `Resources`
 
 
 def _of_threads(row: Policy) -> set[str]:
@@ -61,6 +63,7 @@ NAMED: dict[str, Callable[[Policy], set[str]]] = {  # option -> what it changes 
     "inline_queue": lambda row: {"queue"} if row.delivery == STREAM else set(),
     "alignment": lambda row: {"direct"} if row.delivery in (*AHEAD_TOO, ON_DEMAND) else set(),
 }
+GIVEN: dict[str, Any] = {"check_crc": True}  # an option that reaches readers as it is -> a value, not its default
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +79,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dataset]:
 
 
 def test_every_field_is_in_the_table() -> None:
-    assert {*NAMED, *DERIVED} == {*Resources.__struct_fields__}
+    assert {*NAMED, *DERIVED} == {*Resources.__struct_fields__} - {"options"} | AS_GIVEN
 
 
 def test_what_a_run_asks_for_reaches_its_readers(dataset: Dataset) -> None:
@@ -85,15 +88,20 @@ def test_what_a_run_asks_for_reaches_its_readers(dataset: Dataset) -> None:
         "most_threads": {"most_threads": 7},
         "staging_bytes": {"staging_bytes": 20},
         "step_seconds": {"step_seconds": 0.2},
-        "check_crc": {"options": Options("cdb", check_crc=True)},
         "tiers": {"tiers": Tiers(ram=10)},
         "inline_queue": {"streaming": Streaming(producers=0, queue=3)},
         "alignment": {"options": Options("cdb", io="direct")},
+        **{name: {"options": Options("cdb", **{name: value})} for name, value in GIVEN.items()},
     }
     assert {*asked} == {*NAMED}
-    base = asdict(resources(JOB, dataset, Solo()))
+
+    def reached(change: Mapping[str, Any]) -> dict[str, Any]:
+        given = resources(replace(JOB, **change), dataset, Solo())
+        return {**asdict(given), **{name: getattr(given.options, name) for name in AS_GIVEN}, "options": None}
+
+    base = reached({})
     for option, change in asked.items():
-        found = asdict(resources(replace(JOB, **change), dataset, Solo()))
+        found = reached(change)
         assert {name for name in base if found[name] != base[name]} == {option}
 
 
@@ -137,15 +145,15 @@ def test_an_option_changes_what_it_names_and_nothing_else(
         "most_threads": 7,
         "staging_bytes": 3 * most,
         "step_seconds": math.inf,
-        "check_crc": True,
         "tiers": replace(tiers, ram=tiers.ram + 1_000_000),
         "inline_queue": 3,
         "alignment": require(dataset.folder / NAME),
+        **{name: ReaderOptions(**{name: value}) for name, value in GIVEN.items()},
     }
     base = seen(usual)
     changes = {}
     for option, value in others.items():
-        found = seen(replace(usual, **{option: value}))
+        found = seen(replace(usual, **{"options" if option in GIVEN else option: value}))
         # a read that fails ends the session, perhaps before anything else is seen
         compared = ("failed",) if option == "check_crc" else base
         changes[option] = {key for key in compared if found[key] != base[key]}

@@ -27,6 +27,7 @@ from dlio_bench.harness.cluster.mpi import connect
 from dlio_bench.harness.commands.run.measured.consumer import damaged
 from dlio_bench.harness.plan.orders import Shape, every_sample_once, find_order
 from dlio_bench.harness.plan.policies import Policy, find
+from dlio_bench.harness.readers.options import ReaderOptions
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import open_reader
 from dlio_bench.harness.readers.resources import RankContext, Resources
@@ -111,7 +112,7 @@ class ReaderContract:
     harmed: tuple[str, ...] | None = ONE
     most_threads: int | None = None
     harms: tuple[str, ...] = HARMS
-    checks_crc = True  # Resources.check_crc has an effect
+    checks_crc = True  # --check-crc has an effect
     tells_seconds = True  # of reading; TensorFlow does not
     direct = False  # whether files are read with O_DIRECT
     sessions = (1, 2)  # epochs of each, one after the other
@@ -148,8 +149,9 @@ class ReaderContract:
             batch_bytes = max(world.allgather(max(map(largest, plans))))
         tiers, most = self.tiers(dataset), self.most_threads
         alignment = require(dataset.folder / NAME) if self.direct else None
+        asked = ReaderOptions(check_crc=check_crc)
         resources = Resources(
-            3, staging, batch_bytes, step_seconds, check_crc, tiers=tiers, most_threads=most, alignment=alignment
+            3, staging, batch_bytes, step_seconds, asked, tiers=tiers, most_threads=most, alignment=alignment
         )
         return open_reader(self.row, self.form(dataset), resources, self.seat(world), self.pipeline(dataset))
 

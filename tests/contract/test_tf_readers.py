@@ -16,6 +16,7 @@ from dlio_bench.errors import DataError
 from dlio_bench.harness.commands.run.measured.consumer import damaged
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.policies import find
+from dlio_bench.harness.readers.options import ReaderOptions
 from dlio_bench.harness.readers.registry import open_reader
 from dlio_bench.harness.readers.resources import Resources
 from dlio_bench.harness.readers.session import Planned, Reader, SampleView, Tally, largest, planned
@@ -41,7 +42,9 @@ def form(request: pytest.FixtureRequest, dataset: Dataset) -> SampleView:
 
 
 def make(form: SampleView, policy: str = "tfdata", *, check: bool = False) -> Reader:
-    resources = Resources(threads=2, staging_bytes=64_000_000, batch_bytes=1 << 20, check_crc=check)
+    resources = Resources(
+        threads=2, staging_bytes=64_000_000, batch_bytes=1 << 20, options=ReaderOptions(check_crc=check)
+    )
     return open_reader(find(policy), form, resources)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.commands.capacity import command
+from dlio_bench.harness.ground.parts import Work
 from dlio_bench.reports.capacity import Runs
 from dlio_bench.reports.document.result import load
 from tests.mpi.conftest import Gate, complaint, dlio, start
@@ -27,7 +28,7 @@ def test_what_limits_is_found_and_the_next_scale_is_shown_to_fail(
 ) -> None:
     asked: dict[str, Sequence[str]] = {}
 
-    def run(words: Sequence[str], _: Path) -> tuple[Any, Runs]:
+    def run(words: Sequence[str], _: Work) -> tuple[Any, Runs]:
         name, ranks = Path(after(words, "--out")).name, int(after(words, "--ranks-per-node"))
         asked[name] = words
         au = in_memory if name.endswith("-null") else 0.9 / ranks

@@ -1,10 +1,9 @@
 """The limits of a plan: from the file beside it or from the plan itself, and whether the plan can answer them."""
 
-import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -14,6 +13,7 @@ from dlio_bench.harness.commands.acceptance.outlook import Foreseen
 from dlio_bench.harness.commands.acceptance.plan import Plan
 from dlio_bench.harness.commands.checkpoints import limited
 from dlio_bench.harness.commands.run.asked.training import TRAIN
+from dlio_bench.harness.ground.user_files import to_toml
 from dlio_bench.reports.checkpoint.metrics import CHECKPOINT_METRICS
 from dlio_bench.reports.judging.limits import CEILING_SHARE, Limits
 
@@ -21,7 +21,6 @@ NAME = "limits.toml"
 MOST_RUNS = 8  # that a message names
 ONLY_TRAINING = 'Only a run that trains has it: write compute = "train"'
 EMULATED = 'Write compute = "emulate:v100", or another step time'
-LEVELS = 3  # of tables in a file of limits: workload, reader, scale
 
 
 def limits_of(plan: Plan, path: Path) -> tuple[Limits, bytes]:
@@ -39,7 +38,7 @@ def limits_of(plan: Plan, path: Path) -> tuple[Limits, bytes]:
         return replace(limited.load(beside), name=NAME), documents.read(beside)
     with tempfile.TemporaryDirectory(prefix="dlio-bench-limits-") as folder:
         file = Path(folder) / NAME
-        content = as_toml(plan.limits).encode(errors="replace")
+        content = to_toml(plan.limits).encode(errors="replace")
         file.write_bytes(content)
         try:
             return limited.load(file), content
@@ -164,40 +163,3 @@ def _missing_metrics(plan: Plan, entry: Foreseen) -> Iterator[tuple[tuple[str, .
     elif options.emulate_pfs is not None:
         fix = f"Take emulate_pfs out of {table}"
         yield (CEILING_SHARE,), Lack(f"{table}.emulate_pfs is given, and its ceiling is not measured", fix)
-
-
-def as_toml(document: Mapping[str, Any]) -> str:
-    """Limits as a TOML file: settings, then a table for each workload, reader and scale."""
-    lines = []
-    for names, table in _sections(document, ()):
-        if names:
-            lines.append(f"\n[{'.'.join(map(_quote, names))}]")
-        lines += [f"{_quote(key)} = {_value(value)}" for key, value in table.items()]
-    return "\n".join(lines).lstrip() + "\n"
-
-
-def _sections(table: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
-    inner = {key: value for key, value in table.items() if isinstance(value, dict)} if len(names) < LEVELS else {}
-    rest = {key: value for key, value in table.items() if key not in inner}
-    if rest or not inner:
-        yield names, rest
-    for key, value in inner.items():
-        yield from _sections(value, (*names, key))
-
-
-def _quote(text: str) -> str:
-    """A key or a text; TOML's basic strings are JSON's, but for the control character DEL."""
-    plain = text.isascii() and text.replace("_", "").replace("-", "").isalnum()
-    return text if plain else json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_quote(key)} = {_value(inner)}" for key, inner in value.items()) + " }"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_value, value))}]"
-    if isinstance(value, bool | int):
-        return json.dumps(value)
-    if isinstance(value, float):
-        return repr(value)
-    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

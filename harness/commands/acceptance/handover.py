@@ -1,17 +1,17 @@
 """The folder that is handed over: judgement, page, digests, and a text that says what is what."""
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from dlio_bench import __version__
+from dlio_bench.datagen.manifest import file_sha256
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.commands.acceptance.campaign import Record
 from dlio_bench.harness.commands.acceptance.contract import NAME as LIMITS
 from dlio_bench.harness.commands.acceptance.parts import RESULTS, STORAGE
 from dlio_bench.harness.commands.acceptance.plan import Plan
-from dlio_bench.harness.ground.parts import JOURNAL
+from dlio_bench.harness.ground.folders import JOURNAL
 from dlio_bench.reports.acceptance import CAMPAIGN, Campaign, is_on, mounted
 from dlio_bench.reports.document.collection import load_each
 from dlio_bench.reports.document.environment import Host
@@ -27,7 +27,6 @@ from dlio_bench.reports.run.machines import few
 from dlio_bench.wrapping import wrapped
 
 PLAN, PAGE, JUNIT, SUMS, README = "plan.toml", "report.html", "junit.xml", "SHA256SUMS", "README.txt"
-BLOCK = 1 << 20
 
 
 def hand_over(plan: Plan, campaign: Record, folder: Path, limits: Limits) -> Judgement:
@@ -60,7 +59,7 @@ def sums(folder: Path) -> str:
     """A line for each file but the sums themselves, as sha256sum writes it. EnvironmentFailure."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / SUMS)
     try:
-        return "".join(f"{_sha256(path)}  {path.relative_to(folder)}\n" for path in files)
+        return "".join(f"{file_sha256(path).removeprefix('sha256:')}  {path.relative_to(folder)}\n" for path in files)
     except OSError as error:
         raise EnvironmentFailure(f"'{error.filename}' could not be read: {error.strerror}. Run again.") from error
 
@@ -115,11 +114,3 @@ def _beginnings(folder: Path) -> list[str]:
         if isinstance(part, str) and part.startswith("run "):
             parts.append(part)
     return parts
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(BLOCK):
-            digest.update(block)
-    return digest.hexdigest()

@@ -125,11 +125,11 @@ def _compare(name: str, options: Options, progress: Progress) -> dict[str, Any]:
         contenders=tuple(dict.fromkeys(name for ratio in expected for name in (ratio.ours, *ratio.yardsticks))),
         ranks=options.ranks,
         threads=options.threads or MOST_THREADS,
-        staging_bytes=max(STAGING_BYTES, 3 * largest),
+        staging_bytes=options.staging or max(STAGING_BYTES, 3 * largest),
         batch=chosen.batch,
         trials=options.trials,
         seed=ORDER_SEED,
-        io=options.io,
+        options=options,
     )
     several = job.ranks > 1
     ranks = Ranks("commands.bench_readers.rank", job.ranks, 1, "mpirun" if several else None, virtual=several)
@@ -179,7 +179,7 @@ def facts(job: Job, variant: str, measured: dict[str, Any], expected: list[Ratio
         "batch": job.batch,
         "trials": job.trials,
         "sample_bytes": one_trial["bytes"] / one_trial["samples"],
-        "io": job.io,
+        "io": job.options.io,
         "resident_share": measured["resident_share"],
         "bytes_per_second": {name: median(trials) for name, trials in rates.items()},
         "cpu_us_per_sample": {name: median(trials) for name, trials in cpu.items()},

@@ -1,8 +1,9 @@
 """The job of every rank of a comparison."""
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from dlio_bench.harness.cluster.job import SavedJob
+from dlio_bench.harness.readers.options import ReaderOptions
 
 # The contenders, by the names that results carry.
 PREFETCH, PREFETCH_CRC, SHUFFLED, NAIVE = "prefetch", "prefetch + crc", "shuffled", "naive"
@@ -67,4 +68,4 @@ class Job(SavedJob, frozen=True):
     batch: int
     trials: int
     seed: int
-    io: str = "buffered"
+    options: ReaderOptions = field(default_factory=ReaderOptions)

@@ -2,21 +2,32 @@
 
 from typing import Annotated
 
-from msgspec import Struct
-
 from dlio_bench.harness.ground import options as opt
 from dlio_bench.harness.ground import starting
+from dlio_bench.harness.readers.options import ReaderOptions
 
 
-class Options(Struct, frozen=True, kw_only=True):
-    """None: chosen by the command."""
+class Options(ReaderOptions, frozen=True, kw_only=True):
+    """Those of all readers, and what is compared. None: chosen by the command."""
 
     workloads: Annotated[
-        tuple[str, ...], opt.argument("WORKLOAD", "as `dlio-bench list` names them (default all)", nargs="*")
+        tuple[str, ...],
+        opt.argument("WORKLOAD", "as `dlio-bench list` names them (default all)", nargs="*"),
+        opt.Group(""),
     ] = ()
     ranks: Annotated[int, opt.count("R", "number of ranks (default 2)")] = 2
     trials: Annotated[int, opt.count("T", "trials of each reader; the median counts (default 5)")] = 5
     size: Annotated[int, opt.size("size of each dataset (default 1GB)")] = 10**9
+    variant: Annotated[
+        str | None,
+        opt.option("layout of the files, such as raw of imagenet (default: one for each workload)", metavar="NAME"),
+    ] = None
+    cache_dir: opt.CacheDir = None
+    tiny: Annotated[bool, opt.flag("shrink the samples, to see what small samples cost")] = False
+    json: opt.Json = False
+    threads: Annotated[int | None, opt.count("T", "most reading threads of a `prefetch` rank (default: as `run`)")] = (
+        None
+    )
     io: Annotated[
         str,
         opt.choice(
@@ -26,16 +37,6 @@ class Options(Struct, frozen=True, kw_only=True):
             opt.IO_MODES,
         ),
     ] = opt.BUFFERED
-    variant: Annotated[
-        str | None,
-        opt.option("layout of the files, such as raw of imagenet (default: one for each workload)", metavar="NAME"),
-    ] = None
-    cache_dir: opt.CacheDir = None
-    threads: Annotated[int | None, opt.count("T", "most reading threads of a `prefetch` rank (default: as `run`)")] = (
-        None
-    )
-    tiny: Annotated[bool, opt.flag("shrink the samples, to see what small samples cost")] = False
-    json: opt.Json = False
 
 
 def _run(given: opt.Given) -> int:

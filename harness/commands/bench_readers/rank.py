@@ -93,7 +93,7 @@ def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
             for name, contender in contenders.items():
                 caller.tell(f"{name}  trial {trial + 1}/{job.trials}")
                 comm.barrier()
-                if job.io != DIRECT and cache.residency(share).share < 1:
+                if job.options.io != DIRECT and cache.residency(share).share < 1:
                     cache.fill(share)
                 comm.barrier()
                 residency = min(residency, cache.residency(share).share)
@@ -146,9 +146,9 @@ def _prepare(
     shuffled, sequential = plans["global-shuffle"], plans["sequential"]
     # one epoch reads nothing twice, so that `prefetch` has tiers to make and nothing to keep in them
     tiers = Tiers(ram=job.staging_bytes)
-    alignment = alignment_of(form.dataset) if job.io == DIRECT else None
-    check = name == names.PREFETCH_CRC
-    resources = Resources(job.threads, job.staging_bytes, check_crc=check, tiers=tiers, alignment=alignment)
+    alignment = alignment_of(form.dataset) if job.options.io == DIRECT else None
+    options = replace(job.options, check_crc=job.options.check_crc or name == names.PREFETCH_CRC)
+    resources = Resources(job.threads, job.staging_bytes, options=options, tiers=tiers, alignment=alignment)
     if name in names.TORCHES and not torch_loader.installed():
         raise NotMeasured("PyTorch is not installed (pip install 'dlio-bench[torch]')")
     if name in names.WEBDATASETS and not web_loader.installed():

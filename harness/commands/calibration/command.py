@@ -5,7 +5,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from dlio_bench import __version__
@@ -17,8 +16,8 @@ from dlio_bench.harness.cluster.environment import host_name, timestamp
 from dlio_bench.harness.cluster.start import Ranks
 from dlio_bench.harness.cluster.system import STAGING
 from dlio_bench.harness.commands.calibration import description
-from dlio_bench.harness.commands.calibration.decoding import require_decode
-from dlio_bench.harness.commands.calibration.options import SIZES, THREADS
+from dlio_bench.harness.commands.calibration.options import Options
+from dlio_bench.harness.commands.calibration.probes import require_decode
 from dlio_bench.harness.commands.calibration.rank import Job
 from dlio_bench.harness.commands.storage_bench.folder import claimed, write_files
 from dlio_bench.harness.commands.storage_bench.sizing import Shape
@@ -26,9 +25,9 @@ from dlio_bench.harness.ground.defaults import STAGING_BYTES
 from dlio_bench.harness.ground.folders import require_file, require_storage, work_folder
 from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.harness.ground.user_files import to_toml
 from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.storage.pfs import emulation, spec
-from dlio_bench.harness.storage.pfs.spec import PfsSpec
 from dlio_bench.harness.storage.tier import default_disk, default_ram
 from dlio_bench.units import format_bytes
 
@@ -38,23 +37,9 @@ FILE_BYTES = 64 << 20  # at most
 READERS_A_FILE = 2  # files are at least as many as half of the readers, so that they do not queue for one
 
 
-class Options(Struct, frozen=True):
-    """The options of `dlio-bench calibrate`. None: chosen here, or not measured."""
-
-    pfs: Path
-    local: Path | None = None
-    nodes: int = 1
-    threads: tuple[int, ...] = THREADS
-    sample_bytes: tuple[int, ...] = SIZES
-    size: int | None = None
-    workload: str | None = None
-    emulate_pfs: PfsSpec | None = None
-    launcher: str | None = None
-    streams: bool = True  # where ADIOS2 is installed
-
-
-def calibrate(options: Options, out: Path, *, as_json: bool) -> int:
+def calibrate(options: Options) -> int:
     """The whole command: 0 when the description is written. Raises BenchError."""
+    out = options.out or Path("system.toml")
     require_file(out)
     before = description.declared_of(out) if out.exists() else None
     if before is not None:
@@ -66,10 +51,10 @@ def calibrate(options: Options, out: Path, *, as_json: bool) -> int:
     description.system_of(declares, rates, str(out))  # refused before it is written
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
     write_whole(out, description.text(declares, rates).encode())
-    if as_json:
+    if options.json:
         print(json.dumps({"schema": "dlio-bench/calibration/1", "file": str(out), "measured": rates}, indent=1))
     else:
-        print(f"{description.dump({'measured': rates})}\nwritten to {out}")
+        print(f"{to_toml({'measured': rates})}\nwritten to {out}")
     return 0
 
 
@@ -109,7 +94,7 @@ def declared(options: Options) -> str:
     if options.local is not None:
         sizes[description.DISK] = default_disk(options.local, nodes)
     head = "# What people know of this machine; the keys are explained in harness/cluster/systems/deck.toml.\n"
-    return head + description.dump({"declared": description.declared(host_name(), max(options.threads), sizes)})
+    return head + to_toml({"declared": description.declared(host_name(), max(options.threads), sizes)})
 
 
 def _require(options: Options) -> None:

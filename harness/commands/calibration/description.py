@@ -9,6 +9,7 @@ from typing import Any
 from dlio_bench import documents
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import MB, STAGING, System, parse
+from dlio_bench.harness.ground.user_files import to_toml
 from dlio_bench.units import format_bytes
 
 MEMORY, DISK = "ram", "disk"  # the tiers behind the staging buffer
@@ -49,7 +50,7 @@ def declared(name: str, threads: int, capacities: Mapping[str, int]) -> dict[str
 
 def text(declares: str, measures: Mapping[str, Any]) -> str:
     """The whole file: what is declared, as it stands, and the [measured] table."""
-    return f"{declares.rstrip()}\n\n{_HEAD}\n{dump({'measured': measures})}"
+    return f"{declares.rstrip()}\n\n{_HEAD}\n{to_toml({'measured': measures})}"
 
 
 def declared_of(path: Path) -> str:
@@ -91,45 +92,6 @@ def require_measured(declares: str, out: Path, *, local: bool) -> None:
 def system_of(declares: str, measures: Mapping[str, Any], where: str) -> System:
     """The description as `simulate` and `run` will read it. UsageError where the declared part cannot be used."""
     return parse(tomllib.loads(text(declares, measures)), where)
-
-
-def dump(tables: Mapping[str, Any]) -> str:
-    """Nested tables as TOML: scalars and tables of rates in lines of their own, other tables as sections."""
-    lines: list[str] = []
-    _section(lines, "", tables)
-    return "\n".join(lines).strip() + "\n"
-
-
-def _section(lines: list[str], name: str, table: Mapping[str, Any]) -> None:
-    nested = {key: value for key, value in table.items() if isinstance(value, Mapping) and not _is_flat(key, value)}
-    flat = {key: value for key, value in table.items() if key not in nested}
-    if flat:
-        lines += ["", f"[{name}]"]
-        lines += [f"{_key(key)} = {_value(value)}" for key, value in flat.items()]
-    for key, value in nested.items():
-        _section(lines, f"{name}.{_key(key)}" if name else _key(key), value)
-
-
-def _is_flat(key: str, table: Mapping[str, Any]) -> bool:
-    """Rates of a tier fit a line."""
-    return key in ("read", "write") and all(not isinstance(value, Mapping) for value in table.values())
-
-
-def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _value(key)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{_key(key)} = {_value(entry)}' for key, entry in value.items())} }}"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_value, value))}]"
-    if isinstance(value, str):
-        escaped = re.sub(r'[\\"\x00-\x1f\x7f]', lambda match: f"\\u{ord(match[0]):04x}", value)
-        return f'"{escaped}"'
-    return repr(value)
 
 
 def _rates(points: Mapping[Any, float]) -> dict[str, float]:

@@ -34,14 +34,13 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """Of both kinds: those of --pfs are `command.Options`, those of --compute `compute.command.Options`."""
+    """Of both kinds: what is measured of storage, with --pfs, or of a network, with --compute. None: chosen there."""
 
-    pfs: Annotated[Path | None, opt.folder("folder on the parallel file system (or --compute)")] = None
+    pfs: Annotated[Path, opt.folder("folder on the parallel file system (or --compute)")] = Path()
     local: Annotated[Path | None, opt.folder("folder on node-local storage, on every node")] = None
     nodes: Annotated[
-        int | None,
-        opt.count("N", "nodes that read, one rank each (default: all of the scheduler's allocation, else 1)"),
-    ] = None
+        int, opt.count("N", "nodes that read, one rank each (default: all of the scheduler's allocation, else 1)")
+    ] = 1
     threads: Annotated[
         tuple[int, ...],
         opt.counts(
@@ -66,10 +65,10 @@ class Options(Struct, frozen=True, kw_only=True):
     )
     launcher: opt.JoiningLauncher = None
     compute: Annotated[
-        str | None,
+        str,
         opt.option("the network, as in `run --compute train:MODEL` (or --pfs)", metavar="WORKLOAD[:MODEL]"),
         opt.Group("step times"),
-    ] = None
+    ] = ""
     variant: opt.Variant = None
     batch: Annotated[
         tuple[int, ...] | None,
@@ -83,22 +82,19 @@ class Options(Struct, frozen=True, kw_only=True):
         opt.Group(""),
     ] = None
     json: Annotated[bool, opt.flag("print what was measured as JSON")] = False
+    streams: bool = True  # of --pfs, where ADIOS2 is installed
 
 
 def _run(given: opt.Given) -> int:
     """UsageError for options of the one kind with the other."""
-    values = {name: value for name, value in given.items() if name not in ("json", "out")}
-    out, as_json = given.get("out"), given.get("json", False)
-    if _kind(values) == "compute":
+    if _kind(given) == "compute":
         from dlio_bench.harness.commands.calibration.compute import command as compute
 
-        if "threads" in values:
-            values["threads"] = _one(values["threads"])
-        return compute.calibrate(compute.Options(**values), out or Path("compute.toml"), as_json=as_json)
+        return compute.calibrate(Options(**{"threads": (), **given}))
     from dlio_bench.harness.commands.calibration import command
 
-    nodes = starting.allocated_scale(nodes="nodes" in values, ranks_per_node=True).nodes
-    return command.calibrate(command.Options(**{"nodes": nodes} | values), out or Path("system.toml"), as_json=as_json)
+    nodes = starting.allocated_scale(nodes="nodes" in given, ranks_per_node=True).nodes
+    return command.calibrate(Options(**{"nodes": nodes, **given}))
 
 
 def _kind(given: opt.Given) -> str:
@@ -116,12 +112,6 @@ def _kind(given: opt.Given) -> str:
         flag = f"--{wrong[0].replace('_', '-')}"
         raise UsageError(f"calibrate --{kinds[0]} has no option {flag}. Leave it out.")
     return kinds[0]
-
-
-def _one(threads: tuple[int, ...]) -> int:
-    if len(threads) > 1:
-        raise UsageError(f"--threads {','.join(map(str, threads))}: with --compute give one number.")
-    return threads[0]
 
 
 CALIBRATE = opt.Command(

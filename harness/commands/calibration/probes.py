@@ -1,4 +1,4 @@
-"""Rates of storage: timed random reads of test files by threads on nodes, and files of a node's own tiers.
+"""Rates: timed random reads of test files by threads on nodes, files of a node's own tiers, samples decoded.
 
 Tiers are files in its memory or on its disk, written and read, by number of threads.
 """
@@ -15,7 +15,11 @@ import numpy as np
 from msgspec import Struct
 
 from dlio_bench.atomic_files import write_at
-from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.benchmarks import registry
+from dlio_bench.counters import Cost
+from dlio_bench.datagen.generate import generate
+from dlio_bench.datagen.layout import PHYSICAL
+from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster.comm import Comm, Solo
 from dlio_bench.harness.commands.storage_bench import reading
@@ -23,15 +27,19 @@ from dlio_bench.harness.commands.storage_bench.plan import Reads
 from dlio_bench.harness.machine.memory import available_bytes
 from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.plan.orders import permutation
+from dlio_bench.harness.readers.session import SampleView
 from dlio_bench.harness.storage import cache
+from dlio_bench.harness.storage.extents import ExtentReader
 from dlio_bench.harness.storage.pfs.board import Board
 from dlio_bench.signals import interruptible
 from dlio_bench.units import format_bytes
 
-SECONDS = 0.5  # of a trial, as far as the test files have bytes for it
+SECONDS = 0.5  # of a trial, as far as the test files have bytes for it, and of decoding
 TRIALS = 3
 LEAST_READS = 2  # of a thread in a trial
 MOST_BYTES, SHARE_OF_FREE = 256_000_000, 0.25
+MOST_FILE_BYTES = 100_000_000  # larger files are made of shrunken samples
+MOST_SAMPLES = 256  # that are decoded
 _BLOCK = 8 << 20  # of a write: as copies to a tier are made
 _PREFIX = "dlio-bench-calibrate-"
 
@@ -186,3 +194,38 @@ def _written(paths: Sequence[Path], total: int, folder: Path | None, *, synced: 
             f"{error.strerror}. Free some there, or name another folder."
         ) from error
     return time.perf_counter() - started
+
+
+def require_decode(name: str) -> None:
+    """UsageError for a workload that there is not, or that decodes nothing."""
+    if registry.find(name).decode is None:
+        raise UsageError(f"--workload {name}: it has no decoding stage. Leave it out.")
+
+
+def decode_rate(name: str) -> float:
+    """Stored bytes a second that one thread decodes of samples made for it. UsageError as of `require_decode`."""
+    require_decode(name)
+    workload = registry.find(name)
+    decode = workload.decode
+    assert decode is not None
+    variant = workload.variants[workload.default_variant]
+    layout = variant(False, PHYSICAL)
+    if layout.file_bytes > MOST_FILE_BYTES:
+        layout = variant(True, PHYSICAL)
+    with temp_folder(_PREFIX) as folder:
+        dataset = generate(layout, 1, folder / "data", 1, workers=1)
+        return rate_of(SampleView(dataset, workload.view, decode(dataset)))
+
+
+def rate_of(form: SampleView) -> float:
+    """Stored bytes a second that one thread unpacks and decodes of a dataset's samples. DataError."""
+    cost, stored, sample = Cost(), 0, 0
+    reader = ExtentReader(form.dataset, form.fields, form.decode)
+    try:
+        while cost.decode_seconds < SECONDS and sample < MOST_SAMPLES:
+            ids = np.array([sample % form.dataset.training_samples], np.int64)
+            reader.read(ids, memoryview(np.empty(int(form.sizes(ids)[0]), np.uint8)), cost)
+            stored, sample = stored + form.stored(ids), sample + 1
+    finally:
+        reader.close()
+    return stored / max(cost.decode_seconds, 1e-9)

@@ -18,9 +18,8 @@ from dlio_bench.harness.cluster.job import SavedJob
 from dlio_bench.harness.cluster.links import Address
 from dlio_bench.harness.cluster.peers import Peers, Serving
 from dlio_bench.harness.commands.calibration import streaming
-from dlio_bench.harness.commands.calibration.decoding import decode_rate
-from dlio_bench.harness.commands.calibration.probes import Place, rate, tier_rates
-from dlio_bench.harness.commands.storage_bench import metadata
+from dlio_bench.harness.commands.calibration.probes import Place, decode_rate, rate, tier_rates
+from dlio_bench.harness.commands.storage_bench import reading
 from dlio_bench.harness.training.compute import fine_timers
 
 BARRIERS = 50
@@ -76,7 +75,7 @@ def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
     caller.tell("memory and local storage")
     of_node = together(comm, lambda: _of_node(job, typical) if comm.rank == 0 else {})[0]
     caller.tell("opens")
-    opening = 1 / together(comm, lambda: metadata.opens(Solo(), place.paths) if comm.rank == 0 else 0.5)[0]
+    opening = 1 / together(comm, lambda: reading.opens(Solo(), place.paths) if comm.rank == 0 else 0.5)[0]
     stream, pfs = {}, {}
     for size in job.sizes:
         caller.tell(f"one thread, reads of {size} bytes")

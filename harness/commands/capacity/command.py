@@ -5,7 +5,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -13,11 +13,9 @@ from msgspec.structs import asdict, replace
 
 import dlio_bench
 from dlio_bench import documents
-from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure, OutOfTime, UsageError, unknown
-from dlio_bench.harness.cluster import walltime
+from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure, UsageError, unknown
 from dlio_bench.harness.cluster.launchers import LAUNCHERS
 from dlio_bench.harness.commands.capacity.options import Options
-from dlio_bench.harness.commands.capacity.search import Scale, largest, scales
 from dlio_bench.harness.commands.run.asked import data
 from dlio_bench.harness.commands.run.asked.options import Options as RunOptions
 from dlio_bench.harness.commands.run.asked.request import Request, look_up
@@ -25,8 +23,9 @@ from dlio_bench.harness.commands.run.told.foresight import making_seconds, run_s
 from dlio_bench.harness.ground import unfinished
 from dlio_bench.harness.ground.folders import UNFINISHED, output_folder
 from dlio_bench.harness.ground.options import BUFFERED
+from dlio_bench.harness.ground.parts import Work, ending
 from dlio_bench.harness.ground.progress import Progress
-from dlio_bench.harness.ground.subcommands import going_on, run_command
+from dlio_bench.harness.ground.subcommands import going_on
 from dlio_bench.harness.machine.memory import memory
 from dlio_bench.harness.storage.pfs.spec import parse_spec
 from dlio_bench.reports import capacity as document
@@ -44,7 +43,48 @@ RANKS_PER_CORE = 4  # emulated compute waits, and leaves the core to others
 # Steps of a run, if these take no longer. As an epoch begins, a reader fills its buffer, of 16 batches at most: that is
 # a twentieth of so many steps, and a quarter of the 64 that other runs have.
 RUN_STEPS, RUN_SECONDS = 320, 20.0
+# Options that are those of `run`
+AS_GIVEN = (
+    "workload", "variant", "data", "max_data", "cache_dir", "tiny", "batch", "steps", "compute", "launcher", "dry_run",
+)  # fmt: skip
 OF_MEMORY = 0.5  # of what is available: a dataset of this size stays in the page cache for the null run
+
+
+class Scale(Struct, frozen=True):
+    """Emulated accelerators: one rank each, equally many on every node."""
+
+    nodes: int
+    ranks_per_node: int
+
+    @property
+    def accelerators(self) -> int:
+        """All of them."""
+        return self.nodes * self.ranks_per_node
+
+    def __str__(self) -> str:
+        """'2x4', as in the names of results."""
+        return f"{self.nodes}x{self.ranks_per_node}"
+
+
+def scales(nodes: int, ranks_per_node: int) -> list[Scale]:
+    """Every scale that is tried, in rising order: first more ranks on one node, then more nodes of as many ranks."""
+    one_node = [Scale(1, ranks) for ranks in range(1, ranks_per_node + 1)]
+    return one_node + [Scale(count, ranks_per_node) for count in range(2, nodes + 1)]
+
+
+def largest(tried: Sequence[Scale], holds: Callable[[Scale], bool]) -> int:
+    """How many of the rising scales hold: 0 if the first fails, all if the last holds.
+
+    The positions double until a scale fails, then the gap is halved. `holds` is asked once for a scale at most, and
+    the scale behind the answer has failed, unless all hold. Larger scales than a failing one are taken to fail.
+    """
+    good, bad = 0, 1  # positions from 1: the first `good` scales hold, scale number `bad` is asked next
+    while bad <= len(tried) and holds(tried[bad - 1]):
+        good, bad = bad, min(2 * bad, len(tried)) if bad < len(tried) else len(tried) + 1
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if holds(tried[middle - 1]) else (good, middle)
+    return good
 
 
 class InvalidProbeError(Exception):
@@ -76,12 +116,10 @@ class Setting(Struct, frozen=True):
             "--steps", str(self.steps), "--compute", options.compute, "--cache", "warm" if null else "cold-epochs",
             "--trials", str(trials), "--warmup-trials", str(int(trials > 1)), "--out", str(out), "--json",
         ]  # fmt: skip
-        words += ["--variant", options.variant] if options.variant else []
-        words += ["--launcher", options.launcher] if options.launcher else []
-        words += ["--threads", str(options.threads)] if options.threads else []
-        words += ["--staging", f"{options.staging}B"] if options.staging else []
-        words += ["--io", options.io] if options.io and not null else []
-        words += ["--emulate-pfs", options.emulate_pfs] if options.emulate_pfs and not null else []
+        given = {name: getattr(options, name) for name in ("variant", "launcher", "threads")}
+        given |= {"staging": options.staging and f"{options.staging}B"}
+        given |= {} if null else {"io": options.io, "emulate-pfs": options.emulate_pfs}
+        words += [word for name, value in given.items() if value for word in (f"--{name}", str(value))]
         words += ["--tiny"] if options.tiny else []
         return words if trials > 1 and not null else [*words, "--no-verify"]
 
@@ -132,9 +170,7 @@ def capacity(options: Options) -> int:
         unfinished.save(record, folder)
         data.ready(source, request.layout, progress)
         try:
-            answer = _search(setting, tried, folder, progress)
-        except OutOfTime as error:
-            raise OutOfTime(f"{error} What is finished stays finished. Go on with: {going_on(folder)}") from None
+            answer = _search(setting, tried, Work(folder, 0, going_on(folder)), progress)
         except InvalidProbeError as reason:
             (folder / UNFINISHED).unlink()
             progress.done()
@@ -165,23 +201,13 @@ def _answered_before(out: Path | None, record: unfinished.Record) -> Capacity | 
 def _asked(options: Options, scale: Scale) -> RunOptions:
     """The run at the largest scale, which decides the data."""
     return RunOptions(
-        workload=options.workload,
+        **{name: getattr(options, name) for name in AS_GIVEN},
         nodes=(scale.nodes,),
         ranks_per_node=scale.ranks_per_node,
         readers=(options.reader,),
-        variant=options.variant,
-        data=options.data,
-        max_data=options.max_data,
-        cache_dir=options.cache_dir,
-        tiny=options.tiny,
-        batch=options.batch,
-        steps=options.steps,
-        compute=options.compute,
-        launcher=options.launcher,
         cache="cold-epochs",
         io=options.io or BUFFERED,
         emulate_pfs=parse_spec(options.emulate_pfs) if options.emulate_pfs else None,
-        dry_run=options.dry_run,
     )
 
 
@@ -253,23 +279,23 @@ def _planned(setting: Setting, tried: Sequence[Scale], source: data.Source, fore
     ])  # fmt: skip
 
 
-def _search(setting: Setting, tried: Sequence[Scale], folder: Path, progress: Progress) -> Capacity:
+def _search(setting: Setting, tried: Sequence[Scale], work: Work, progress: Progress) -> Capacity:
     """Grow and bisect with one run each; then confirm, one scale down each time that it fails."""
-    options, probes = setting.options, dict[tuple[Scale, bool], Probe]()
+    options, folder, probes = setting.options, work.folder, dict[tuple[Scale, bool], Probe]()
     marks = dict[tuple[Scale, bool], list[str]]()
 
     def probed(scale: Scale, *, confirmed: bool) -> Probe:
         if (scale, confirmed) not in probes:
             trials = options.trials if confirmed else 1
-            walltime.require(f"the search at {scale} nodes x ranks", setting.seconds(trials))
+            work.require_time(f"the search at {scale} nodes x ranks", setting.seconds(trials))
             name = f"{scale}{'-confirmed' if confirmed else ''}"
             progress.show(f"{options.workload}  {scale} ranks  {'confirming' if confirmed else 'probing'}")
-            result, runs = _run(setting.command(scale, null=False, trials=trials, out=folder / name), folder)
+            result, runs = _run(setting.command(scale, null=False, trials=trials, out=folder / name), work)
             marks[scale, confirmed] = result.marks
             null = probes.get((scale, False))
             if null is None:
                 progress.show(f"{options.workload}  {scale} ranks  null run")
-                _, memory_runs = _run(setting.command(scale, null=True, trials=1, out=folder / f"{name}-null"), folder)
+                _, memory_runs = _run(setting.command(scale, null=True, trials=1, out=folder / f"{name}-null"), work)
             probes[scale, confirmed] = Probe(
                 nodes=scale.nodes,
                 ranks_per_node=scale.ranks_per_node,
@@ -309,22 +335,23 @@ def _search(setting: Setting, tried: Sequence[Scale], folder: Path, progress: Pr
     )
 
 
-def _run(words: Sequence[str], folder: Path) -> tuple[Result, Runs]:
+def _run(words: Sequence[str], work: Work) -> tuple[Result, Runs]:
     """Run `dlio-bench` with these words; its result. An INVALID result counts only if emulated compute overran."""
     out = Path(words[words.index("--out") + 1])
-    status, errors = 0, ""
+    status, message = 0, out.with_name(f"{out.name}.message.txt")
     if not _is_measured(out, words):
         if not (out / UNFINISHED).exists():  # with it, the run goes on by itself
             shutil.rmtree(out, ignore_errors=True)
-        status, errors = run_command(words, going_on(folder), told=False)
+        status = work.run(out.name, f"the run {out.name}", words, message=message, quiet=True)
     if status not in (judge.PASS, judge.INVALID):
-        reason = errors.strip().rpartition("dlio-bench: ")[2]
+        reason = message.read_text() if message.exists() else f"it {ending(status)}."
+        message.unlink(missing_ok=True)
         raise ERRORS.get(status, EnvironmentFailure)(f"`dlio-bench {shlex.join(words)}` failed: {reason}")
     result, steps = load(next(out.glob("*/result.json")))
     if broken := [check for check in judge.failed(result) if check.name != document.OVERRUN]:
         reasons = "; ".join(f"{check.name}: expected {check.expected}; found {check.found}" for check in broken)
         raise InvalidProbeError(f"The result in {out} is INVALID, so the capacity cannot be told: {reasons}")
-    return result, document.runs(result, steps, out.relative_to(folder))
+    return result, document.runs(result, steps, out.relative_to(work.folder))
 
 
 def _is_measured(out: Path, words: Sequence[str]) -> bool:

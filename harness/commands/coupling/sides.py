@@ -79,10 +79,6 @@ class Producer:
                 self._solver.copy_to(self._fields)
                 yield self._fields
 
-    def reset(self) -> None:
-        """Back to the initial state."""
-        self._solver.reset()
-
 
 class Consumer:
     """One twin, and the states that it is to get, which `states` holds."""

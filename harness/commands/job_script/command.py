@@ -16,14 +16,7 @@ from dlio_bench.harness.cluster.allocation import TO_COME
 from dlio_bench.harness.cluster.process import python_command
 from dlio_bench.harness.cluster.variables import HOSTFILE
 from dlio_bench.harness.commands.job_script.options import Options
-from dlio_bench.harness.commands.job_script.script import (
-    COMMANDS,
-    Script,
-    largest_count,
-    minutes_for,
-    render,
-    value_of,
-)
+from dlio_bench.harness.commands.job_script.script import COMMANDS, Script, largest_count, minutes_for, render, value_of
 from dlio_bench.reports.document.files import write_whole
 from dlio_bench.reports.view.formatting import plural
 from dlio_bench.units import format_seconds

@@ -146,10 +146,7 @@ def _meeting_place(options: Options, given: Allocation | None) -> Iterator[Path]
         with claimed(options.folder) as place:
             yield place
     else:
-        with (
-            temp_folder("dlio-bench-storage-", None if given is None else Path.cwd()) as apart,
-            claimed(apart) as place,
-        ):
+        with temp_folder("dlio-bench-storage-", None if given is None else Path.cwd()) as place:
             yield place
 
 

@@ -1,7 +1,5 @@
-"""The folder of the test files: locked by one process, filled with incompressible bytes, removed afterwards."""
+"""The folder of the test files: made by one process at a time, filled with incompressible bytes, removed afterwards."""
 
-import errno
-import fcntl
 import os
 import shutil
 import signal
@@ -14,15 +12,12 @@ from dlio_bench.datagen.random_bytes import octets, source
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.commands.storage_bench.plan import Files, samples_of
 from dlio_bench.harness.commands.storage_bench.sizing import Shape
-from dlio_bench.harness.ground.folders import WORK
+from dlio_bench.harness.ground.folders import WORK, locked
 from dlio_bench.units import format_bytes
 
 NAME = "dlio-bench-storage"
 EMPTY, FILE = "empty", "file-"  # where empty files are made; a test file's name begins so
 _BLOCK = 4 << 20
-ATTEMPTS = 100  # to make a folder that others remove
-# File systems without locks (NFS wants a writable handle for this one, which a folder never gives): go on without.
-_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL, errno.EBADF}
 
 
 @contextmanager
@@ -33,21 +28,25 @@ def claimed(folder: Path) -> Iterator[Path]:
     it, until the next time. UsageError where the name is taken by something else, EnvironmentFailure.
     """
     place = folder.absolute() / NAME
-    handle = _hold(place)
-    kept = False
-    try:
-        _clear(place, keep_work=False)
-        yield place
-    except BaseException as error:
-        kept = str(place / WORK) in str(error)
-        raise
-    finally:
-        with _undisturbed():
-            if kept:
-                _clear(place, keep_work=True)
-            else:
-                shutil.rmtree(place, ignore_errors=True)
-            os.close(handle)
+    busy = (
+        f"Another process is measuring in {place}, and the two would slow each other. Wait until it has ended, or "
+        "choose another folder on other storage."
+    )
+    with locked(place.parent, busy=busy):
+        _make(place)
+        kept = False
+        try:
+            _clear(place, keep_work=False)
+            yield place
+        except BaseException as error:
+            kept = str(place / WORK) in str(error)
+            raise
+        finally:
+            with _undisturbed():
+                if kept:
+                    _clear(place, keep_work=True)
+                else:
+                    shutil.rmtree(place, ignore_errors=True)
 
 
 def write_files(place: Path, shape: Shape, seed: int, report: Callable[[int, int], None]) -> Files:
@@ -70,56 +69,19 @@ def write_files(place: Path, shape: Shape, seed: int, report: Callable[[int, int
     return Files(tuple(map(str, paths)), (shape.file_bytes,) * shape.files, samples_of(shape))
 
 
-def _hold(place: Path) -> int:
-    """A handle of `place` that keeps other processes out of it; the folder is made if absent."""
-    attempts = iter(range(ATTEMPTS))
-    while True:
-        try:
-            place.mkdir(exist_ok=True)
-            handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except (FileExistsError, NotADirectoryError):
-            raise UsageError(f"{place} is a file, and test files are made in a folder of that name. Move it.") from None
-        except FileNotFoundError:  # removed by its holder just now, or its parent is
-            if place.parent.is_dir() and next(attempts, None) is not None:
-                continue
-            raise _no_folder(place, "it is removed again at once, or none can be made there") from None
-        except OSError as error:
-            raise _no_folder(place, str(error.strerror)) from error
-        try:
-            _lock(handle, place)
-            if place.exists() and os.path.samestat(place.stat(), os.fstat(handle)):
-                _refuse_foreign(place)
-                return handle
-        except BaseException:
-            os.close(handle)
-            raise
-        os.close(handle)  # it was removed by its holder before we had it: make it again
-
-
-def _no_folder(place: Path, reason: str) -> EnvironmentFailure:
-    return EnvironmentFailure(
-        f"No folder for test files can be made in {place.parent}: {reason}. Give permission there, choose another "
-        "folder, or read an existing dataset with --data."
-    )
-
-
-def _lock(handle: int, place: Path) -> None:
+def _make(place: Path) -> None:
+    """Make the folder if it is absent. UsageError where the name is taken by something else, EnvironmentFailure."""
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise EnvironmentFailure(
-            f"Another process is measuring in {place}, and the two would slow each other. Wait until it has ended, or "
-            "choose another folder on other storage."
-        ) from error
+        place.mkdir(exist_ok=True)
+        names = sorted(path.name for path in place.iterdir())
+    except (FileExistsError, NotADirectoryError):
+        raise UsageError(f"{place} is a file, and test files are made in a folder of that name. Move it.") from None
     except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
-
-
-def _refuse_foreign(place: Path) -> None:
-    names = sorted(path.name for path in place.iterdir())
-    foreign = [name for name in names if name != EMPTY and not name.startswith((WORK, FILE))]
-    if foreign:
+        raise EnvironmentFailure(
+            f"No folder for test files can be made in {place.parent}: {error.strerror}. Give permission there, choose "
+            "another folder, or read an existing dataset with --data."
+        ) from error
+    if foreign := [name for name in names if name != EMPTY and not name.startswith((WORK, FILE))]:
         raise UsageError(
             f"{place} holds '{foreign[0]}', which is no test file of this command. Move it, or choose another folder."
         )

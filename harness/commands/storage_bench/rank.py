@@ -10,7 +10,7 @@ from dlio_bench.harness.cluster.comm import Comm, together
 from dlio_bench.harness.cluster.entry import Caller, run_measuring_rank
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.cluster.job import SavedJob
-from dlio_bench.harness.commands.storage_bench import in_objects, metadata, reading
+from dlio_bench.harness.commands.storage_bench import in_objects, reading
 from dlio_bench.harness.commands.storage_bench.attestation import caches
 from dlio_bench.harness.commands.storage_bench.options import COLD
 from dlio_bench.harness.commands.storage_bench.plan import PATTERNS, RANGE, SEQUENTIAL, Files, share
@@ -59,7 +59,7 @@ def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
     if stored:
         kinds += [(RANGE, threads, size) for threads in job.threads for size in in_objects.range_sizes(files)]
     trials: dict[tuple[str, int, int], list[dict[str, Any]]] = {kind: [] for kind in kinds}
-    operations: dict[str, list[float]] = {metadata.OPEN: [], metadata.HEAD: [], metadata.CREATE: []}
+    operations: dict[str, list[float]] = {reading.OPEN: [], reading.HEAD: [], reading.CREATE: []}
     made: list[list[str]] = []
     for number in range(job.trials):
         # all kinds take turns within a trial, so that a drift of the storage meets all of them alike
@@ -67,13 +67,13 @@ def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
             caller.tell(f"trial {number + 1}/{job.trials}  {job.ranks} ranks x {threads} threads  {pattern}")
             trial = _trial(job, files, comm, pattern, buffers[:threads], number, alignment, asked)
             trials[pattern, threads, asked].append(trial)
-        of_file = (metadata.HEAD, metadata.heads) if stored else (metadata.OPEN, metadata.opens)
+        of_file = (reading.HEAD, reading.heads) if stored else (reading.OPEN, reading.opens)
         operations[of_file[0]].append(of_file[1](comm, files.paths))
         if job.creates_in is not None:
-            rate, names = metadata.creates(comm, Path(job.creates_in), number)
-            operations[metadata.CREATE].append(rate)
+            rate, names = reading.creates(comm, Path(job.creates_in), number)
+            operations[reading.CREATE].append(rate)
             made.append(names)
-    operations[metadata.UNLINK] = [metadata.unlinks(comm, names) for names in made]
+    operations[reading.UNLINK] = [reading.unlinks(comm, names) for names in made]
     hosts = sorted(set(comm.allgather(host_name())))
     scale = {"hosts": len(hosts), "ranks": job.ranks}
     return {

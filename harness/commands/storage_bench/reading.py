@@ -1,10 +1,18 @@
-"""Plain reads by some threads, and nothing else: `preadv` into buffers that were touched before."""
+"""Plain `preadv` by some threads into buffers that were touched before; and files opened, made, removed a second.
+
+Opens find their directory entries in the kernel's cache from the second time on, and dropping that cache takes root:
+the rate of opens is that of a path that is known already. Files are removed after the last trial only: ext4 passes
+over inodes whose files were removed within minutes (Linux, fs/ext4/ialloc.c, recently_deleted), and creates that took
+turns with removals were measured to be slower trial by trial.
+"""
 
 import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count, cycle, islice
+from pathlib import Path
 
 import numpy as np
 
@@ -15,6 +23,8 @@ from dlio_bench.harness.commands.storage_bench.plan import Reads
 from dlio_bench.harness.storage.direct import Alignment, aligned_memory
 
 REQUEST = 8 << 20  # bytes of a request of a sequential reader
+OPEN, CREATE, UNLINK, HEAD = "open+fstat+close", "create", "unlink", "head"
+OPERATIONS, SECONDS = 1000, 1.0  # of a rank and trial: whichever comes first
 _OPEN_FILES = 512  # of a process: half of the usual limit
 
 
@@ -115,10 +125,13 @@ def _read(
             while done < needed:
                 if stopped():
                     return
-                count = _preadv(handles[file], buffer[: min(request, length - done)], offset + done, paths[file])
-                if done + count < needed and count < block:
-                    raise _shorter(paths[file], offset + done + count)
-                done += count if done + count >= needed else count // block * block
+                got = _preadv(handles[file], buffer[: min(request, length - done)], offset + done, paths[file])
+                if done + got < needed and got < block:
+                    raise EnvironmentFailure(
+                        f"{paths[file]} ends at byte {offset + done + got}: it was changed during the measurement. "
+                        "Repeat it."
+                    )
+                done += got if done + got >= needed else got // block * block
     finally:
         for handle in handles.values():
             os.close(handle)
@@ -140,5 +153,47 @@ def _preadv(handle: int, into: memoryview, offset: int, path: str) -> int:
         ) from error
 
 
-def _shorter(path: str, offset: int) -> EnvironmentFailure:
-    return EnvironmentFailure(f"{path} ends at byte {offset}: it was changed during the measurement. Repeat it.")
+def opens(comm: Comm, paths: tuple[str, ...]) -> float:
+    """Existing files opened, looked at and closed a second, by all ranks together. OSError."""
+    return _rate(comm, _look, islice(cycle(paths), comm.rank, None))
+
+
+def heads(comm: Comm, paths: tuple[str, ...]) -> float:
+    """Objects looked at a second, by all ranks together, one after the other on each. BenchError."""
+    return _rate(comm, in_objects.look_at, islice(cycle(paths), comm.rank, None))
+
+
+def creates(comm: Comm, folder: Path, trial: int) -> tuple[float, list[str]]:
+    """Empty files made a second in one folder by all ranks together, and the names of this rank's. OSError."""
+    made: list[str] = []
+
+    def create(path: str) -> None:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        made.append(path)
+
+    return _rate(comm, create, (str(folder / f"{comm.rank}-{trial}-{number}") for number in count())), made
+
+
+def unlinks(comm: Comm, made: list[str]) -> float:
+    """These files removed a second, however long it takes. OSError."""
+    return _rate(comm, os.unlink, made, whole=True)
+
+
+def _look(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    os.fstat(handle)
+    os.close(handle)
+
+
+def _rate(comm: Comm, operation: Callable[[str], None], paths: Iterable[str], *, whole: bool = False) -> float:
+    """All ranks' operations over the slowest rank's seconds; `whole`: to the end of `paths`, however long it takes."""
+    comm.barrier()
+    done, started, seconds = 0, time.perf_counter(), 0.0
+    for path in paths:
+        operation(path)
+        done += 1
+        seconds = time.perf_counter() - started
+        if not whole and (done >= OPERATIONS or seconds >= SECONDS):
+            break
+    ranks = comm.allgather((done, seconds))
+    return float(sum(count for count, _ in ranks) / max(seconds for _, seconds in ranks))

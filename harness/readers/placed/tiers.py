@@ -2,14 +2,12 @@
 
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 from msgspec import Struct
 
 from dlio_bench.batches import Ids
 from dlio_bench.harness.readers.session import SampleView
-from dlio_bench.harness.storage.tier import default_disk, default_ram
 
 RAM, DISK = "ram", "disk"
 PFS, REMOTE = "pfs", "remote"  # sources beyond the tiers of a node
@@ -101,16 +99,3 @@ class Speeds:
         if self._bytes < PROOF_BYTES or not self._memory:
             return False
         return self._bytes > AT_MEMORY_SPEED * self._memory * self._seconds
-
-
-def default_sizes(memory: int, staging: int, local: Path | None, nodes: int) -> dict[str, int]:
-    """Bytes of each tier of a node, one of `nodes` on this machine, where no size is given.
-
-    memory: that the node may use, of which `staging` is for staging buffers. local: the folder on its own storage; no
-    default for the temporary folder: it may lie in memory, or be small.
-    """
-    spare = max(0, memory - staging)
-    return {
-        RAM: min(spare, default_ram(memory, nodes)),
-        DISK: 0 if local is None else default_disk(local, nodes),
-    }

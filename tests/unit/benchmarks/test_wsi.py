@@ -25,8 +25,8 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import PHYSICAL
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.cluster.comm import Solo
-from dlio_bench.harness.commands.calibration.compute.command import Options as CalibrateOptions
 from dlio_bench.harness.commands.calibration.compute.command import make_job
+from dlio_bench.harness.commands.calibration.options import Options as CalibrateOptions
 from dlio_bench.harness.commands.run.asked import training
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.training.inference import PieceInference, _together
@@ -202,7 +202,7 @@ def test_it_is_not_trained() -> None:
     with pytest.raises(UsageError, match=r"no labels.*--compute infer"):
         training.resolve(Options("wsi", compute="train"), WSI, layout(True, PHYSICAL), [])
     with pytest.raises(UsageError, match="no labels"):
-        make_job(CalibrateOptions("wsi"))
+        make_job(CalibrateOptions(compute="wsi", threads=()))
 
 
 def test_patches_are_scaled_to_one_and_resized_without_averaging(dataset: Dataset) -> None:

@@ -180,17 +180,3 @@ def test_only_allowed_variables_are_kept(env: dict[str, str]) -> None:
     assert kept["UCX_TLS"] == "tcp"
     assert {"UCX_KEY", "HOME", *OURS}.isdisjoint(kept)
     assert list(kept) == sorted(kept)
-
-
-values = st.integers(0, 2)
-descriptions = st.dictionaries(st.sampled_from("abc"), values)
-
-
-@given(st.dictionaries(st.sampled_from(["n1", "n2", "n3"]), descriptions))
-def test_common_and_own_make_the_whole_again(hosts: dict[str, dict[str, int]]) -> None:
-    found = environment.differences(hosts)
-    assert {name: found["common"] | own for name, own in found["hosts"].items()} == hosts
-    for name in "abc":  # nothing that all agree on is repeated
-        if hosts and all(name in host for host in hosts.values()):
-            same = len({host[name] for host in hosts.values()}) == 1
-            assert (name in found["common"]) == same

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from dlio_bench.harness.machine import hardware, mounts
+from dlio_bench.harness.cluster import environment
+from dlio_bench.harness.machine import mounts
 from dlio_bench.reports.document.environment import Host
 from dlio_bench.reports.run import facts, html, text
 from dlio_bench.reports.run.machines import built
@@ -39,8 +40,8 @@ def test_network_drives_and_client_are_told_as_the_kernel_has_them(tmp_path: Pat
     for name, content in files.items():
         (tmp_path / "sys" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "sys" / name).write_text(content)
-    assert hardware.network_links(tmp_path / "sys") == ["mlx5_0 200 Gb/sec (4X HDR)", "eth0 25 Gbit/s"]
-    assert hardware.drives(tmp_path / "sys") == ["2 x EXAMPLE 9000, 3.84 TB", "vda, 1.05 MB"]
+    assert environment.network_links(tmp_path / "sys") == ["mlx5_0 200 Gb/sec (4X HDR)", "eth0 25 Gbit/s"]
+    assert environment.drives(tmp_path / "sys") == ["2 x EXAMPLE 9000, 3.84 TB", "vda, 1.05 MB"]
     versions = [mounts.client_version(name, tmp_path) for name in ("lustre", "gpfs", "ext4")]
     assert versions == ["2.15.3", "5.1.9", None]
 

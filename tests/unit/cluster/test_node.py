@@ -109,7 +109,7 @@ def test_a_folder_that_hosts_share_is_passed_by_unless_the_user_named_it(
 
 def test_a_node_without_room_for_samples_says_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     job = replace(JOB, readers={"prefetch": find("prefetch")})
-    monkeypatch.setattr("dlio_bench.harness.commands.run.asked.tiers.available_bytes", lambda: 4096)
+    monkeypatch.setattr("dlio_bench.harness.readers.placed.room.available_bytes", lambda: 4096)
     with pytest.raises(
         EnvironmentFailure, match=r"prefetch keeps .* 4.1 kB of its memory are free\. .*--local-tier DIR"
     ) as told:

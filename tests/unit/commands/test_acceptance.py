@@ -258,7 +258,7 @@ def test_an_emulated_file_system_decides_how_long_a_run_takes(tmp_path: Path) ->
 def test_a_part_that_fails_ends_the_campaign_and_names_the_command_that_goes_on(
     status: int, error: type[BenchError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ground, "run_command", lambda *_, **__: (status, ""))
+    monkeypatch.setattr(ground, "run_command", lambda *_, **__: status)
     plan, told = plan_of(), list[str]()
     work = Work(tmp_path, 2, "dlio-bench accept", told.append)
     with pytest.raises(error, match=r"Go on|go on with: dlio-bench accept") as caught:
@@ -272,7 +272,7 @@ def test_a_part_that_fails_ends_the_campaign_and_names_the_command_that_goes_on(
 
 def test_no_part_begins_that_cannot_end_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
-    monkeypatch.setattr(ground, "run_command", lambda words, *_, **__: (begun.append(words[0]), (0, ""))[1])
+    monkeypatch.setattr(ground, "run_command", lambda words, *_, **__: (begun.append(words[0]), 0)[1])
     monkeypatch.setenv(walltime.ENDS, f"{time.time() + 1000:.0f}")
     plan, told = plan_of(), list[str]()
     parts = planned(plan, tmp_path)

@@ -11,6 +11,7 @@ import pytest
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.commands.acceptance import contract, outlook
 from dlio_bench.harness.commands.acceptance.plan import Plan
+from dlio_bench.harness.ground.user_files import to_toml
 from dlio_bench.reports.judging.limits import JUDGED
 from tests.plans import BASIC, SMALL, plan_of, planned, run_of
 
@@ -20,7 +21,7 @@ def test_limits_within_the_plan_become_the_same_file(tmp_path: Path) -> None:
         "version": 'a "b" \\ \x7f é', "trials": 5, "min_seconds": 1.5, "allow_marks": ["VIRTUAL NODES"],
         "cdb": {"*": {"*": {"au": {"at_least": "9 %", "statistic": "x"}}}, "naive": {"8x4": {"au": {"at_most": 1}}}},
     }  # fmt: skip
-    assert tomllib.loads(contract.as_toml(document)) == document
+    assert tomllib.loads(to_toml(document)) == document
     asked, content = contract.limits_of(plan_of(), tmp_path / "plan.toml")
     assert [(limit.table, limit.metric) for limit in asked.limits] == [("cdb.naive.1x1", "stall_share")]
     assert asked.sha256 == hashlib.sha256(content).hexdigest()
@@ -87,7 +88,7 @@ def test_limits_that_the_plan_cannot_answer_are_refused(limits: dict[str, Any], 
 def test_limits_on_metrics_that_a_run_cannot_have_are_refused(
     metric: str, keys: dict[str, Any], why: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "limits.toml").write_text(contract.as_toml(limit_on(metric)))
+    (tmp_path / "limits.toml").write_text(to_toml(limit_on(metric)))
     message = refused_limits(plan_of(limits="limits.toml", run=run_of(**keys)), tmp_path)
     for text in (f"'{tmp_path / 'limits.toml'}': [cdb.naive.\"1x1\"] {metric}: cdb-1x1 of", why, "take the limit out"):
         assert text in message

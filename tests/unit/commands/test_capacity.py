@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dlio_bench.harness.cli import main
-from dlio_bench.harness.commands.capacity.search import Scale, largest, scales
+from dlio_bench.harness.commands.capacity.command import Scale, largest, scales
 from dlio_bench.reports import capacity as document
 from dlio_bench.reports.capacity import Capacity, Limit, Probe, Runs, render
 from tests.results import complete

@@ -86,7 +86,7 @@ def test_the_smoke_run_of_all_studies(tmp_path: Path, capsys: Any, monkeypatch: 
 def test_a_command_that_fails_leaves_the_others_and_ends_with_its_status(
     tmp_path: Path, capsys: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(parts, "run_command", lambda *_, **__: (-signal.SIGKILL, ""))
+    monkeypatch.setattr(parts, "run_command", lambda *_, **__: -signal.SIGKILL)
     words = ["reproduce", SIMULATED, "summit-patterns", "--size", "smoke", "--out", str(tmp_path / "out")]
     assert main(words) == 4
     shown = " ".join(capsys.readouterr().out.split())

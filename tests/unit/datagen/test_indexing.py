@@ -27,6 +27,7 @@ from dlio_bench.harness.commands.generation.options import IndexOptions
 from dlio_bench.harness.commands.generation.sorting import sort
 from dlio_bench.harness.commands.run.measured.consumer import damaged
 from dlio_bench.harness.plan.policies import find
+from dlio_bench.harness.readers.options import ReaderOptions
 from dlio_bench.harness.readers.registry import open_reader
 from dlio_bench.harness.readers.resources import Resources
 from dlio_bench.harness.readers.session import SampleView, Tally, largest, planned
@@ -117,7 +118,7 @@ def test_compressed_and_chunked_files_are_served_through_hdf5(
     for policy in ("naive", "double-buffer", "tfdata"):
         form = SampleView(found, view)
         plan = planned(form, [(epoch, [np.array([4, 1]), np.array([0, 5])]) for epoch in range(2)])
-        tally, resources = Tally(), Resources(2, 64_000_000, largest(plan), check_crc=True)
+        tally, resources = Tally(), Resources(2, 64_000_000, largest(plan), options=ReaderOptions(check_crc=True))
         reader = open_reader(find(policy), form, resources)
         with reader.session(plan, tally) as batches:
             assert [damaged(batch, form) for batch in batches] == [[]] * 4

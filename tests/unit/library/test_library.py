@@ -465,6 +465,7 @@ def test_a_tier_that_is_missing_is_named(dataset: Dataset, tmp_path: Path, nothi
         ({"fields": ["nothing"]}, "no field 'nothing'"),
         ({"tiers": {"tape": "1GB"}}, "tiers names 'tape'"),
         ({"tiers": {"ram": "1 gigabyte"}}, "tiers"),
+        ({"tiers": {"ram": "900TB"}}, "A tier 'ram' of 900 TB does not fit on"),
         ({"tiers": {"ram": 1}, "reader": "naive"}, "keeps none"),
         ({"comm": "world"}, "no communicator"),
         ({"files": "*.h5"}, "the manifest in"),

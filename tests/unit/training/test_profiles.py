@@ -13,10 +13,10 @@ from dlio_bench.benchmarks.profile import DERIVED, ESTIMATE, MEASURED, PUBLISHED
 from dlio_bench.benchmarks.profile import profile_of_time as given_time
 from dlio_bench.benchmarks.registry import WORKLOADS, find
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.commands.calibration import description
 from dlio_bench.harness.commands.calibration.compute.command import powers
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.asked.request import look_up
+from dlio_bench.harness.ground.user_files import to_toml
 from dlio_bench.harness.training.compute import step_time
 
 CDB = Profile(
@@ -44,7 +44,7 @@ host = "here"
 
 
 def written(profile: Profile, path: Path) -> Path:
-    path.write_text(description.dump(to_tables(profile)))
+    path.write_text(to_toml(to_tables(profile)))
     return path
 
 
@@ -77,7 +77,7 @@ profiles = st.builds(
 
 @given(profiles)
 def test_a_profile_is_read_as_it_was_written(profile: Profile) -> None:
-    text = description.dump(to_tables(profile))
+    text = to_toml(to_tables(profile))
     assert parse(tomllib.loads(text), "it") == replace(profile, name="it")
 
 

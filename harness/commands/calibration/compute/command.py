@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-
 from dlio_bench import __version__
 from dlio_bench.atomic_files import write_whole
 from dlio_bench.benchmarks.layouts import find_layout
@@ -18,11 +16,12 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.environment import cpu_model, host_name, timestamp, usable_cores
 from dlio_bench.harness.cluster.process import python_command
 from dlio_bench.harness.cluster.start import Launch
-from dlio_bench.harness.commands.calibration import description
 from dlio_bench.harness.commands.calibration.compute.process import Job
+from dlio_bench.harness.commands.calibration.options import Options
 from dlio_bench.harness.ground.folders import require_file
 from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.progress import Progress
+from dlio_bench.harness.ground.user_files import to_toml
 from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.training.libraries import require_libraries
 from dlio_bench.reports.view.table import table_lines
@@ -34,20 +33,9 @@ LOST = "no profile was written. Ask for smaller batches with --batch"
 _HEAD = "# Written by `dlio-bench calibrate --compute`; use it with `--compute emulate:@FILE`.\n\n"
 
 
-class Options(Struct, frozen=True):
-    """The options of `dlio-bench calibrate --compute`. compute: WORKLOAD or WORKLOAD:MODEL. None: chosen here."""
-
-    compute: str
-    variant: str | None = None
-    batch: tuple[int, ...] | None = None
-    tiny: bool = False
-    steps: int | None = None
-    threads: int | None = None
-
-
-def calibrate(options: Options, out: Path, *, as_json: bool) -> int:
+def calibrate(options: Options) -> int:
     """The whole command: 0 when the profile is written. Raises BenchError."""
-    job = make_job(options)
+    job, out = make_job(options), options.out or Path("compute.toml")
     require_place(out)
     progress = Progress()
     with temp_folder(WORK) as work:
@@ -57,8 +45,8 @@ def calibrate(options: Options, out: Path, *, as_json: bool) -> int:
     tables = to_tables(profile)
     parse(tables, str(out))  # refused before it is written
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
-    write_whole(out, (_HEAD + description.dump(tables)).encode())
-    if as_json:
+    write_whole(out, (_HEAD + to_toml(tables)).encode())
+    if options.json:
         print(json.dumps({"schema": "dlio-bench/compute-calibration/1", "file": str(out), **tables}, indent=1))
     else:
         print(f"{render(profile)}\nwritten to {out}; use it with `--compute emulate:@{out}`")
@@ -75,11 +63,14 @@ def make_job(options: Options) -> Job:
     cores = usable_cores()
     if options.steps is not None and options.steps < LEAST_STEPS:
         raise UsageError(f"--steps {options.steps} are too few for a median. Time at least {LEAST_STEPS}.")
-    if options.threads is not None and not 1 <= options.threads <= cores:
-        raise UsageError(f"--threads {options.threads}: this machine has {cores} cores. Use 1 to {cores}.")
+    if len(options.threads) > 1:
+        raise UsageError(f"--threads {','.join(map(str, options.threads))}: with --compute give one number.")
+    threads = sum(options.threads)
+    if threads > cores:
+        raise UsageError(f"--threads {threads}: this machine has {cores} cores. Use 1 to {cores}.")
     require_libraries(None, f"calibrate --compute {options.compute}")
     batches = options.batch or powers(workload.batch)
-    return Job(name, layout.variant, model.name, options.tiny, batches, options.steps or 0, options.threads or 0)
+    return Job(name, layout.variant, model.name, options.tiny, batches, options.steps or 0, threads)
 
 
 def powers(most: int) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from msgspec import Struct, field
+from msgspec import field
 from msgspec.structs import replace
 
 from dlio_bench.errors import UsageError
@@ -13,6 +13,7 @@ from dlio_bench.harness.commands.run.asked import tracing
 from dlio_bench.harness.ground import defaults
 from dlio_bench.harness.ground import options as opt
 from dlio_bench.harness.ground.outcome import Junit, Markdown, Outcome, Require
+from dlio_bench.harness.readers.options import ReaderOptions
 from dlio_bench.harness.storage.pfs.spec import EXAMPLE, PfsSpec, parse_spec
 from dlio_bench.harness.training.exchange.options import DEFAULT_TIMEOUT
 from dlio_bench.reports.document.marks import COLD_BEFORE
@@ -46,7 +47,7 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-class Options(Struct, frozen=True):
+class Options(ReaderOptions, frozen=True):
     """What the user gave. None: nothing, so that the default comes from workload, data or machine."""
 
     workload: str
@@ -143,10 +144,6 @@ class Options(Struct, frozen=True):
         ),
     ] = None
     decode: Annotated[bool, opt.flag("decode the samples as the application does before training")] = False
-    check_crc: Annotated[
-        bool,
-        opt.flag("compare the CRC32C of every delivered field, in the threads of the reader (not upstream)"),
-    ] = False
     batch: Annotated[
         int | None,
         opt.count(
@@ -220,21 +217,6 @@ class Options(Struct, frozen=True):
             "WHEN",
             "when ranks wait for each other: step (default), epoch, or none: never (default with --compute infer)",
             SYNC_MODES,
-        ),
-    ] = None
-    threads: Annotated[
-        int | None,
-        opt.count(
-            "T",
-            "reading threads of a rank; fewer if the data is in the page cache (default: readers that read ahead use "
-            f"as many as make reading faster, up to {defaults.MOST_THREADS})",
-        ),
-    ] = None
-    staging: Annotated[
-        int | None,
-        opt.size(
-            f"size of the staging buffer of a rank (default {defaults.STAGING_BYTES // 10**6}MB, or two batches)",
-            least=1,
         ),
     ] = None
     local_tier: Annotated[
@@ -402,16 +384,6 @@ class Options(Struct, frozen=True):
             CACHE_MODES,
         ),
     ] = COLD
-    io: Annotated[
-        str,
-        opt.choice(
-            "MODE",
-            "how the files of the dataset are read. buffered: through the page cache (default). direct: past it, with "
-            "O_DIRECT, so that cold needs no cache to be dropped (not tfdata, torch and upstream); tiers and staged "
-            "copies stay buffered",
-            opt.IO_MODES,
-        ),
-    ] = opt.BUFFERED
     storage: Annotated[
         Path | None,
         opt.file(

@@ -1,16 +1,13 @@
 """The sizes of the tiers that keep a node's samples, and the rates that a system description gives them."""
 
-from pathlib import Path
-from tempfile import gettempdir
+from msgspec.structs import replace
 
 from dlio_bench.errors import UsageError
-from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster.system import System, load_system
 from dlio_bench.harness.commands.run.asked.job import MEMORY, Job
 from dlio_bench.harness.commands.run.asked.options import Options
-from dlio_bench.harness.machine.memory import available_bytes
-from dlio_bench.harness.readers.placed.tiers import DISK, PFS, RAM, REMOTE, Tiers, default_sizes
-from dlio_bench.units import format_bytes
+from dlio_bench.harness.readers.placed.room import Room, no_tier, require_asked
+from dlio_bench.harness.readers.placed.tiers import DISK, PFS, RAM, REMOTE, Tiers
 
 MB = 1e6
 
@@ -21,41 +18,23 @@ def tiers_of(options: Options, job: Job) -> Tiers:
     Real nodes decide for themselves what is `left_open`: then this is what they would have if they were this machine.
     """
     system = None if options.system is None else load_system(options.system)
-    sizes = dict(options.tiers or {})
-    if unknown := [name for name in sizes if name not in (RAM, DISK)]:
-        more = " The staging buffer's size is --staging." if unknown[0] == "staging" else ""
-        raise UsageError(f"--tiers names '{unknown[0]}'. A node's tiers that keep samples are ram and disk.{more}")
-    keeping = [name for name, row in job.readers.items() if row.rule.keeps_samples]
+    asked, keeping = dict(options.tiers or {}), [name for name, row in job.readers.items() if row.rule.keeps_samples]
+    require_asked(asked, ", ".join(job.readers), keep=bool(keeping))
     if not keeping:
-        if sizes:
-            raise UsageError(
-                f"--tiers is for readers that keep samples, and {', '.join(job.readers)} keeps none. "
-                "Leave it out, or use another --reader, such as prefetch."
-            )
         return Tiers()
     nodes = job.nodes if job.virtual else 1  # on this machine
-    described = {} if system is None else {tier.name: tier.capacity for tier in system.tiers[1:]}
-    default = default_sizes(job.node_memory, job.staging_bytes * job.ranks_per_node, options.local_tier, nodes)
-    sizes = default | described | sizes
-    if not job.real:
-        if sizes[RAM] == sizes[DISK] == 0:
-            raise UsageError(no_tier(keeping[0], "this machine"))
-        _require_room(options, job, sizes[RAM], sizes[DISK], nodes)
-    return Tiers(sizes[RAM], sizes[DISK], None if system is None else _rates(system, job))
-
-
-_ROOM = 2_000_000_000  # bytes in memory that suffice for the tier of an advice
-
-
-def no_tier(reader: str, where: str) -> str:
-    """What to say of a reader that keeps samples on a host, `where` this process runs, which has room for none."""
-    free = available_bytes()
-    room = "Give one with --tiers ram=1GB" if free > _ROOM else "Free some of it"
-    return (
-        f"{reader} keeps samples in a node's tiers, and none has a size on {where}: {format_bytes(free)} of "
-        f"its memory are free. {room}, give a folder on its own disk with --local-tier DIR, or use --reader "
-        "double-buffer, which keeps nothing."
-    )
+    given = ({} if system is None else {tier.name: tier.capacity for tier in system.tiers[1:]}) | asked
+    room = Room(job.node_memory, job.staging_bytes * job.ranks_per_node, options.local_tier, nodes)
+    rates = None if system is None else _rates(system, job)
+    if job.real:
+        sizes = room.default | given
+        return Tiers(sizes[RAM], sizes[DISK], rates)
+    if not room.folder.is_dir():
+        raise UsageError(f"--local-tier {room.folder} is not a folder. Give one on node-local storage.")
+    tiers = room.tiers(given, "this machine" if nodes == 1 else f"each of {nodes} nodes of this machine")
+    if not tiers.names:
+        raise UsageError(no_tier(keeping[0], "this machine"))
+    return replace(tiers, rates=rates)
 
 
 def left_open(options: Options, job: Job) -> tuple[str, ...]:
@@ -69,29 +48,6 @@ def left_open(options: Options, job: Job) -> tuple[str, ...]:
     if any(row.rule.keeps_samples for row in job.readers.values()):
         sizes += [RAM, *([DISK] if options.local_tier is not None else [])]
     return tuple(size for size in sizes if size not in given)
-
-
-def _require_room(options: Options, job: Job, ram: int, disk: int, nodes: int) -> None:
-    staging = job.staging_bytes * job.ranks_per_node
-    if staging + ram > job.node_memory:
-        raise UsageError(
-            f"A RAM tier of {format_bytes(ram)} beside {format_bytes(staging)} of staging buffers does not fit into a "
-            f"node's memory of {format_bytes(job.node_memory)}. Ask for a smaller one with --tiers ram=SIZE."
-        )
-    free = available_bytes()
-    if nodes * ram > free:
-        raise UsageError(
-            f"RAM tiers of {format_bytes(ram)} on {nodes} nodes of this machine need {format_bytes(nodes * ram)} of "
-            f"memory, and {format_bytes(free)} are free. Ask for smaller ones with --tiers ram=SIZE."
-        )
-    place = options.local_tier or Path(gettempdir())
-    if not place.is_dir():
-        raise UsageError(f"--local-tier {place} is not a folder. Give one on node-local storage.")
-    if disk and nodes * disk > (free := free_bytes(place) or 0):
-        raise UsageError(
-            f"Disk tiers of {format_bytes(disk)} on {nodes} nodes need {format_bytes(nodes * disk)} in {place}, where "
-            f"{format_bytes(free)} are free. Ask for smaller ones with --tiers disk=SIZE, or give another --local-tier."
-        )
 
 
 def _rates(system: System, job: Job) -> dict[str, float]:

@@ -12,15 +12,14 @@ from msgspec.structs import replace
 from dlio_bench.datagen import objects
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster.comm import Comm, together
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.commands.run.asked.job import MEMORY, Job
-from dlio_bench.harness.commands.run.asked.tiers import no_tier
-from dlio_bench.harness.machine.memory import available_bytes, memory_bytes
+from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.machine.mounts import memory_backed, network_filesystem
 from dlio_bench.harness.machine.temp_folders import outlasted_folder
-from dlio_bench.harness.readers.placed.tiers import DISK, RAM, default_sizes
+from dlio_bench.harness.readers.placed.room import Room, no_tier, require_fitting
+from dlio_bench.harness.readers.placed.tiers import DISK, RAM
 from dlio_bench.harness.storage.pfs import process
 from dlio_bench.harness.storage.pfs.process import emulation_of
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
@@ -115,16 +114,13 @@ def _folder(job: Job, stack: ExitStack, shared: Mapping[str, str]) -> Path:
 def _room(job: Job, folder: Path | None) -> NodeRoom:
     """What this node offers; a tier whose size was given has what is free."""
     memory = memory_bytes() if MEMORY in job.left_open else job.node_memory
-    staging, ram, disk = job.staging_bytes * job.ranks_per_node, None, None
-    default = default_sizes(memory, staging, folder, 1)
-    if job.tiers.names or RAM in job.left_open:
-        ram = default[RAM] if RAM in job.left_open else max(0, min(memory - staging, available_bytes()))
-    if folder is not None:
-        disk = default[DISK] if DISK in job.left_open else free_bytes(folder) or 0
+    room = Room(memory, job.staging_bytes * job.ranks_per_node, folder)
+    offered = {name: (room.default if name in job.left_open else room.free)[name] for name in (RAM, DISK)}
+    keeps = bool(job.tiers.names) or RAM in job.left_open
     return NodeRoom(
         memory_bytes=memory,
-        ram_tier_bytes=ram,
-        disk_tier_bytes=disk,
+        ram_tier_bytes=offered[RAM] if keeps else None,
+        disk_tier_bytes=None if folder is None else offered[DISK],
         local_tier=None if folder is None else str(folder),
     )
 
@@ -158,16 +154,11 @@ def _require_room(job: Job, host: str, room: NodeRoom) -> None:
             f"{host} has {format_bytes(room.memory_bytes)} of memory, but its staging buffers need "
             f"{format_bytes(staging)}. Ask for a smaller --staging, or fewer ranks."
         )
-    for name, size, free, where in (
-        (RAM, job.tiers.ram, room.ram_tier_bytes, "memory, beside the staging buffers"),
-        (DISK, job.tiers.disk, room.disk_tier_bytes, str(Path(room.local_tier or "").parent)),
-    ):
-        if name not in job.left_open and size > (free or 0):
-            raise EnvironmentFailure(
-                f"A tier '{name}' of {format_bytes(size)} does not fit on {host}: {format_bytes(free or 0)} are free "
-                f"in {where}. Ask for a smaller one with --tiers {name}=SIZE"
-                + (", or give another --local-tier." if name == DISK else ".")
-            )
+    given = {RAM: job.tiers.ram, DISK: job.tiers.disk}
+    free = {RAM: room.ram_tier_bytes or 0, DISK: room.disk_tier_bytes or 0}
+    below = Path(room.local_tier or "").parent
+    sizes = {name: size for name, size in given.items() if name not in job.left_open}
+    require_fitting(sizes, free, host, below, EnvironmentFailure)
 
 
 def _require_tier(job: Job, room: NodeRoom) -> None:

@@ -180,7 +180,7 @@ def resources(job: Job, dataset: Dataset, comm: Comm) -> Resources:
         job.threads,
         job.staging_bytes,
         step_seconds=computing,
-        check_crc=job.options.check_crc,
+        options=job.options,
         tiers=job.tiers,
         most_threads=job.most_threads,
         inline_queue=job.streaming.queue if job.streaming is not None and job.streaming.inline else 0,

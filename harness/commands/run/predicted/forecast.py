@@ -15,7 +15,8 @@ from dlio_bench.harness.cluster.environment import timestamp
 from dlio_bench.harness.cluster.system import MB, System, load_system
 from dlio_bench.harness.commands.calibration import command as calibration
 from dlio_bench.harness.commands.calibration import description
-from dlio_bench.harness.commands.calibration.decoding import rate_of
+from dlio_bench.harness.commands.calibration.options import Options as Calibration
+from dlio_bench.harness.commands.calibration.probes import rate_of
 from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.predicted import prediction
@@ -88,7 +89,7 @@ def require_possible(options: Options, folder: Path) -> None:
 def _calibrated(options: Options, jobs: Sequence[Job], dataset: Dataset, folder: Path, progress: Progress) -> System:
     """Measure this machine with test files beside the dataset, and leave the description beside the prediction."""
     staged = any(job.tiers.disk or any(row.rule.files for row in job.readers.values()) for job in jobs)
-    settings = calibration.Options(
+    settings = Calibration(
         pfs=dataset.folder.parent,
         local=(options.local_tier or Path(gettempdir())) if staged else None,
         nodes=max(options.nodes),
