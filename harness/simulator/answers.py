@@ -15,8 +15,8 @@ from msgspec.structs import asdict
 from dlio_bench import __version__
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.simulator import scale
-from dlio_bench.harness.simulator.axes import NODES, Axis
 from dlio_bench.harness.simulator.cases import NODE, Case
+from dlio_bench.harness.simulator.options import NODES, Axis
 from dlio_bench.harness.simulator.predict import LOWER_BOUND, PUBLISHED, Prediction, policy_of, predict
 from dlio_bench.harness.simulator.scale import sampled_nodes
 from dlio_bench.reports.simulation import access_frequency

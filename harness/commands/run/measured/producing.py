@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 
@@ -13,11 +14,11 @@ from dlio_bench.benchmarks.pipeline import Decode
 from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster import interfaces
-from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.comm import Comm, Solo
 from dlio_bench.harness.cluster.life import life
 from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.commands.run.measured.observer import Observer, Rank, Segment
-from dlio_bench.harness.commands.run.measured.site import Delivered
+from dlio_bench.harness.commands.run.measured.site import Delivered, decode, resources
 from dlio_bench.harness.machine.mounts import cache_beyond
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import READS_AS, opened
@@ -36,23 +37,37 @@ FIRST_PAUSE, LONGEST_PAUSE = 20e-6, 500e-6  # seconds between two looks for a re
 NOTHING = np.zeros(1, np.uint8)  # ADIOS2 has no arrays of no length
 
 
-def crew_of(job: Job, comm: Comm, folder: Path) -> Crew:
-    """This rank among all that were launched. folder: of the job; contact files of streams lie in it."""
-    assert job.streaming is not None
+@contextmanager
+def company(job: Job, dataset: Dataset, folder: Path, comm: Comm) -> Iterator[tuple[Comm, Crew | None] | None]:
+    """The ranks that train, with their place among all that were launched where some of those publish streams.
+
+    None where this rank is one that publishes, when trainers ask for nothing more. folder: of the job; contact files of
+    streams lie in it.
+    """
+    if job.streaming is None or job.streaming.inline:
+        yield comm, None
+        return
     contacts = folder / "streams"
     contacts.mkdir(exist_ok=True)
     place = interfaces.serving(comm)[comm.rank]
-    return Crew(comm, job.layout, job.streaming, contacts, place.interface)
+    crew = Crew(comm, job.layout, job.streaming, contacts, place.interface)
+    trainers = comm.split(0 if crew.trainer is not None else None)
+    if trainers is None:
+        serve(crew, dataset, job.view, decode(job, dataset), resources(job, dataset, Solo()))
+        yield None
+    else:
+        yield trainers, crew
+        crew.meet(None)  # the trainers ask for nothing more
 
 
-def serve(crew: Crew, dataset: Dataset, view: tuple[str, ...], decode: Decode | None, resources: Resources) -> None:
+def serve(crew: Crew, dataset: Dataset, view: tuple[str, ...], decoded: Decode | None, allowed: Resources) -> None:
     """Publish what the trainers ask for, session after session, until they ask for nothing more."""
     while True:
         openings = crew.openings(crew.meet(None))
         if not openings:
             return
         here = crew.layout.node(crew.world.rank) * crew.layout.trainers_per_node
-        seen = SampleView(replace(dataset, folder=Path(openings[here].folder)), view, decode)
+        seen = SampleView(replace(dataset, folder=Path(openings[here].folder)), view, decoded)
         if crew.producer is None:  # it makes the nodes even
             opened_in_turn(crew, lambda: [])
             crew.world.barrier()  # trainers begin
@@ -60,18 +75,13 @@ def serve(crew: Crew, dataset: Dataset, view: tuple[str, ...], decode: Decode | 
             crew.meet(Closing())
             continue
         tally, delivered, began = Tally(), Deliveries(_counter(crew, openings[here], seen)), time.process_time()
-        _publish(crew, openings, seen, resources, tally, delivered)
+        _publish(crew, openings, seen, allowed, tally, delivered)
         crew.world.barrier()
         delivered.finish()
         costs = {epoch: _published(cost) for epoch, cost in tally.epochs.items()}
         crew.meet(Closing(costs, delivered.epochs, time.process_time() - began))
         for path in crew.folder.glob(f"{openings[0].number}-{crew.producer}-*"):  # nobody reads them any more
             forget(path)
-
-
-def dismiss(crew: Crew) -> None:
-    """The trainers ask for nothing more."""
-    crew.meet(None)
 
 
 def _published(cost: Cost) -> Cost:
@@ -84,7 +94,7 @@ def _publish(
     crew: Crew,
     openings: Sequence[Opening],
     sample_view: SampleView,
-    resources: Resources,
+    allowed: Resources,
     tally: Tally,
     delivered: "Deliveries",
 ) -> None:
@@ -98,7 +108,7 @@ def _publish(
         # every trainer has told the plan of all
         dealt = batches_on_demand(openings[0].plan, crew.producer, producers, crew.trainers)
     plan = planned(sample_view, [(batch.part.epoch, [batch.part.ids]) for batch in dealt if len(batch.part.ids)])
-    reader = opened(find(READS_AS), sample_view, [(batch.epoch, [batch.ids]) for batch in plan], resources)
+    reader = opened(find(READS_AS), sample_view, [(batch.epoch, [batch.ids]) for batch in plan], allowed)
     writers = opened_in_turn(crew, lambda: _writers(crew, openings[0].number, mode))
     try:
         crew.world.barrier()

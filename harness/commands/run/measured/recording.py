@@ -28,7 +28,8 @@ from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.commands.run.asked.tracing import SPANS
-from dlio_bench.harness.commands.run.measured import runtime_rows, steps_file
+from dlio_bench.harness.commands.run.measured import runtime_rows
+from dlio_bench.harness.commands.run.measured.documents import add, archive_of
 from dlio_bench.harness.commands.run.measured.observer import Observer, Rank, Running
 from dlio_bench.harness.commands.run.measured.times import TrialTimes
 from dlio_bench.harness.commands.run.measured.trainer_rows import Table, placed, trainer_rows
@@ -112,19 +113,6 @@ def archive(work: Path) -> Path:
     return work / f"spans-{host_name()}-{os.getpid()}.zip"
 
 
-@contextmanager
-def rescued(work: Path) -> Iterator[None]:
-    """If what is done inside fails, put what was recorded into the work folder: MPI kills all ranks next."""
-    try:
-        yield
-    except BaseException:
-        place = recorder.folder()
-        with suppress(OSError):
-            if place is not None and not archive(work).exists():
-                rescue.pack(place, archive(work))
-        raise
-
-
 class Kept(Struct):
     """The spans of a reader on one rank: tables of ROW by trial and thread."""
 
@@ -165,6 +153,12 @@ class Spans(Observer):
         self._others_lost: dict[int, int] = {}  # spans of other processes
         self._readers: dict[str, Kept] = {}
         self._looks = [(time.perf_counter(), clocks.monotonic_offsets(comm))]
+
+    def __exit__(self, *failed: object) -> None:
+        """See Observer. Where trials failed, put what was recorded into the work folder: MPI kills all ranks next."""
+        with suppress(OSError):
+            if failed[0] is not None and self._place is not None and not archive(self._folder).exists():
+                rescue.pack(self._place, archive(self._folder))
 
     def before_trial(self, trial: Running) -> None:
         """See Observer."""
@@ -271,16 +265,16 @@ class Spans(Observer):
             {rank: lost for rank, (_, lost, *_) in enumerate(everybody) if lost},
             traced,
         )
-        with steps_file.archive_of(path) if comm.rank == 0 else nullcontext() as archive:
+        with archive_of(path) if comm.rank == 0 else nullcontext() as archive:
             if archive is not None:
                 text = np.frombuffer(msgspec.json.encode(about), dtype=np.uint8)
-                steps_file.add(archive, ABOUT, text.dtype, text.shape, [text])
+                add(archive, ABOUT, text.dtype, text.shape, [text])
             total = sum(count for count, _ in counts)
             for name in COLUMNS:
                 kind = column(name, [], first, zeros).dtype
                 blocks = _gathered(comm, partial(_part, kept, name, first, zeros), kind, [count for count, _ in counts])
                 if archive is not None:
-                    steps_file.add(archive, name, kind, (total,), blocks)
+                    add(archive, name, kind, (total,), blocks)
                 else:
                     list(blocks)
         recorder.forget(reader)

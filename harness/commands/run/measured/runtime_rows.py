@@ -9,7 +9,7 @@ import numpy.typing as npt
 from dlio_bench import components
 from dlio_bench import tensorflow_operations as table
 from dlio_bench.batches import validation_after
-from dlio_bench.harness.commands.run.asked.choice import uses_tensorflow
+from dlio_bench.harness.commands.run.asked.job import uses_tensorflow
 from dlio_bench.harness.commands.run.asked.tracing import TENSORFLOW, XPLANE
 from dlio_bench.harness.commands.run.measured.observer import After, Observer, Rank, Running, Segment
 from dlio_bench.harness.commands.run.measured.times import TrialTimes

@@ -18,7 +18,7 @@ from msgspec import Struct
 from dlio_bench import recorder
 from dlio_bench.batches import validation_after
 from dlio_bench.components import COMPONENTS
-from dlio_bench.harness.commands.run.measured import steps_file
+from dlio_bench.harness.commands.run.measured.documents import add, archive_of
 from dlio_bench.harness.commands.run.measured.recording import NOW, Kept, Now, column
 from dlio_bench.harness.commands.run.measured.trainer_rows import ITERATION, PASS, placed, steps_rows, table_of
 from dlio_bench.recorder import HEAD, NOWHERE, ROW
@@ -160,12 +160,12 @@ def _write(path: Path, reader: str, ranks: int, parts: Mapping[int, Left], files
             of_rank = {trial: zero + _ahead(part, trial) for trial, zero in zeros.items()}
             yield np.ascontiguousarray(column(name, part.kept.tables, first, of_rank))
 
-    with steps_file.archive_of(path) as archive:
+    with archive_of(path) as archive:
         text = np.frombuffer(msgspec.json.encode(about), dtype=np.uint8)
-        steps_file.add(archive, ABOUT, text.dtype, text.shape, [text])
+        add(archive, ABOUT, text.dtype, text.shape, [text])
         total = sum(part.kept.spans for part in everybody)
         for name in COLUMNS:
-            steps_file.add(archive, name, column(name, [], 0, {}).dtype, (total,), values(name))
+            add(archive, name, column(name, [], 0, {}).dtype, (total,), values(name))
 
 
 def _zero(parts: Sequence[Left], trial: int) -> float:
