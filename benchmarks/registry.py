@@ -1,20 +1,35 @@
-"""All workloads, by name."""
+"""All workloads, by name: each is a folder of that name."""
 
-from dlio_bench.benchmarks.cdb.workload import CDB
-from dlio_bench.benchmarks.cosmoflow.workload import COSMOFLOW
-from dlio_bench.benchmarks.hepcnnb.workload import HEPCNNB
-from dlio_bench.benchmarks.imagenet.workload import IMAGENET
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+
 from dlio_bench.benchmarks.workload import Workload
-from dlio_bench.benchmarks.wsi.workload import WSI
 from dlio_bench.errors import unknown
 
-WORKLOADS: dict[str, Workload] = {
-    "hepcnnb": HEPCNNB,
-    "cdb": CDB,
-    "cosmoflow": COSMOFLOW,
-    "imagenet": IMAGENET,
-    "wsi": WSI,
-}
+
+class _Workloads(Mapping[str, Workload]):
+    """Workloads by name. The files of one load when it is asked for: HEPCNNB of hepcnnb/workload.py, and so on."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+
+    def __getitem__(self, name: str) -> Workload:
+        if name not in self._names:
+            raise KeyError(name)
+        workload: Workload = getattr(import_module(f"dlio_bench.benchmarks.{name}.workload"), name.upper())
+        return workload
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+WORKLOADS = _Workloads("hepcnnb", "cdb", "cosmoflow", "imagenet", "wsi")
 
 
 def find(name: str) -> Workload:

@@ -25,7 +25,6 @@ from dlio_bench.harness.commands.run.asked.sizing import TrialSize
 from dlio_bench.harness.commands.run.asked.tracing import SPANS
 from dlio_bench.harness.commands.run.asked.training import require_labelled
 from dlio_bench.harness.commands.run.measurement import first_look, local_tiers, measure, placed, plan_launch, sized
-from dlio_bench.harness.commands.run.predicted.prediction import forecast, require_possible
 from dlio_bench.harness.commands.run.resuming import Finished
 from dlio_bench.harness.commands.run.told.building import Setting
 from dlio_bench.harness.commands.run.told.dry import describe
@@ -47,7 +46,6 @@ from dlio_bench.reports.judging import text as judgement_text
 from dlio_bench.reports.judging.judgement import NAME, Judgement, as_json
 from dlio_bench.reports.judging.limits import Limits
 from dlio_bench.reports.numbers.meetings import Steps
-from dlio_bench.reports.run import html, text
 from dlio_bench.reports.traces import timeline
 
 
@@ -96,7 +94,10 @@ def run(options: Options, earlier: Sequence[Result] = ()) -> int:
     size = replace(size, notes=(*size.notes, *notes))
     planned = jobs(request, size, source.folder, validation)
     launches = [plan_launch(job, options.launcher) for job in planned]  # refused before anything is made
-    require_possible(options, source.folder)
+    if options.predict:
+        from dlio_bench.harness.commands.run.predicted.prediction import require_possible
+
+        require_possible(options, source.folder)
     if options.io == DIRECT:
         data.require_direct(source)
     if options.dry_run:
@@ -144,9 +145,11 @@ def _measured(work: Work, place: resuming.Folder, tiers: tuple[str, ...]) -> tup
     if resumed:
         counts = ", ".join(map(str, resumed))
         print(f"Going on in {place.path}: --nodes {counts} was finished before.", file=sys.stderr)
-    predicted = (
-        forecast(request.options, planned, dataset, place.path, progress) if request.options.predict and left else None
-    )
+    predicted = None
+    if request.options.predict and left:
+        from dlio_bench.harness.commands.run.predicted.prediction import forecast
+
+        predicted = forecast(request.options, planned, dataset, place.path, progress)
     setting = Setting(request, dataset, (*size.notes, *sharded), work.yardstick)
     try:
         for template in left:
@@ -206,6 +209,8 @@ def _judged(
     pairs: Sequence[Finished], asked: Limits | None, folder: Path, progress: Progress, options: Options
 ) -> tuple[Judgement | None, int]:
     """Judge, and write the page and what a CI job takes; the exit status too."""
+    from dlio_bench.reports.run import html
+
     judgement = None if asked is None else judged(pairs, asked, folder)
     html.write(pairs, folder / "report.html", judgement)
     progress.done()
@@ -243,6 +248,8 @@ def _print_plans(
 
 
 def _print(pairs: Sequence[Finished], folder: Path, judgement: Judgement | None, options: Options) -> None:
+    from dlio_bench.reports.run import text
+
     results = [complete for complete, _ in pairs]
     if options.json:
         print(json.dumps([to_json(complete) for complete in results]))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from dlio_bench.benchmarks.published_models.models import MODELS
+from dlio_bench.benchmarks.published_models.models import models_by_name
 from dlio_bench.benchmarks.tensors import require_tensorflow
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.datagen.dataset import store_of
@@ -221,8 +221,8 @@ def _require_checkpoint_load(options: Options) -> None:
                 "with --checkpoint-load, such as llama3-8b, or leave them out."
             )
         return
-    if options.checkpoint_load not in MODELS:
-        raise unknown("--checkpoint-load", options.checkpoint_load, list(MODELS))
+    if options.checkpoint_load not in models_by_name():
+        raise unknown("--checkpoint-load", options.checkpoint_load, list(models_by_name()))
     if options.checkpoint_load_every < 1:
         raise UsageError("--checkpoint-load needs --checkpoint-load-every K: after how many steps one is written.")
     if options.checkpoint_load_dir and not Path(options.checkpoint_load_dir).is_dir():
@@ -231,7 +231,7 @@ def _require_checkpoint_load(options: Options) -> None:
         )
     if options.predict:
         raise UsageError("--predict foresees no checkpoints beside the input. Leave it or --checkpoint-load out.")
-    model = MODELS[options.checkpoint_load]
+    model = models_by_name()[options.checkpoint_load]
     for nodes in options.nodes:
         ranks = nodes * options.ranks_per_node * len(models_listed(options.models))
         parts(model, ranks, default_shards(model, ranks), SHARDED, options.checkpoint_load_fraction)

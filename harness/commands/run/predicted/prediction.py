@@ -90,10 +90,8 @@ def require_possible(options: Options, folder: Path) -> None:
     folder: where the dataset is or will be.
     """
     if options.system is not None:
-        if not options.predict:
-            return
         load_system(options.system)
-    elif options.predict and folder.exists() and not os.access(folder.parent, os.W_OK):
+    elif folder.exists() and not os.access(folder.parent, os.W_OK):
         raise UsageError(
             f"--predict first measures the file system of {folder} with test files beside it, and {folder.parent} "
             "cannot be written. Calibrate in another folder of this file system (`dlio-bench calibrate`), and name the "
