@@ -10,7 +10,7 @@ from msgspec import Struct
 from dlio_bench.harness.cluster.system import MB
 from dlio_bench.harness.plan.placement.rule import DoesNotApplyError, NodeContents, Placement
 from dlio_bench.harness.plan.policies import POLICIES, Policy
-from dlio_bench.harness.simulator import conserved, published, stepwise
+from dlio_bench.harness.simulator import conserved, stepwise
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.harness.simulator.fills import Copies, Fill, all_copies, fill, trace
 from dlio_bench.harness.simulator.model import Outcome
@@ -116,17 +116,17 @@ def run(case: Case, policy: Policy, pfs_clients: str) -> tuple[Outcome, Filled, 
         keeps, blocks = _place(case, policy, pfs_clients)
         fills = [fill(node, case.megabytes, case.costs) for node in keeps]
         if blocks:
-            fills = [published.behind_first_block(*node) for node in zip(fills, blocks, strict=True)]
-            planned = published.first_fetches(fills, blocks)
+            fills = [stepwise.behind_first_block(*node) for node in zip(fills, blocks, strict=True)]
+            planned = stepwise.first_fetches(fills, blocks)
         if rule.first:
             before = fills[-1].end if pfs_clients == PUBLISHED else max(node.end for node in fills)
         copies = all_copies([node.at_once() for node in fills] if rule.first else fills, len(case.sizes))
         sequences = _sequences(case, rule, keeps)
     traces = [trace(ids, case.megabytes, has, tiers) for ids, has in zip(sequences, copies, strict=True)]
-    clients: published.LoggedClients | None = None
+    clients: stepwise.LoggedClients | None = None
     if pfs_clients == PUBLISHED:
-        traces = [published.without_room_for_old(*node) for node in zip(traces, sequences, strict=True)]
-        clients = published.LoggedClients(case.nodes, planned)
+        traces = [stepwise.without_room_for_old(*node) for node in zip(traces, sequences, strict=True)]
+        clients = stepwise.LoggedClients(case.nodes, planned)
     outcome = stepwise.simulate(traces, case.batch, behaviour, case.costs, before, clients)
     return outcome, filled_by(fills), before
 
@@ -162,8 +162,8 @@ def _sequences(case: Case, rule: Placement, keeps: Sequence[NodeContents]) -> li
     return [rule.redraw(keeps, node, count, case.per_epoch, case.seed).astype(np.int32) for node in range(case.nodes)]
 
 
-def _place(case: Case, policy: Policy, pfs_clients: str) -> tuple[list[NodeContents], list[published.Block]]:
+def _place(case: Case, policy: Policy, pfs_clients: str) -> tuple[list[NodeContents], list[stepwise.Block]]:
     assert policy.rule.keep is not None
-    if pfs_clients == PUBLISHED and policy.placement == published.CLAIRVOYANT:
-        return published.clairvoyant(case.sequences, case.sizes, case.capacities, case.system.tiers[0].capacity)
+    if pfs_clients == PUBLISHED and policy.placement == stepwise.CLAIRVOYANT:
+        return stepwise.clairvoyant(case.sequences, case.sizes, case.capacities, case.system.tiers[0].capacity)
     return policy.rule.keep(case.sequences, case.sizes, case.capacities, case.per_epoch), []

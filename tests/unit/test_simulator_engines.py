@@ -14,7 +14,7 @@ from dlio_bench.harness.simulator.cases import SCENARIOS, Case
 from dlio_bench.harness.simulator.fills import Trace, all_copies, fill, round_robin, trace
 from dlio_bench.harness.simulator.model import Costs, Crowd, costs
 from dlio_bench.harness.simulator.predict import WORST, lower_bound, run
-from dlio_bench.harness.simulator.published import LoggedClients
+from dlio_bench.harness.simulator.stepwise import LoggedClients
 
 DECK = shipped_system("deck")
 PLAIN = Costs(

@@ -146,7 +146,7 @@ def measure(
     launched = Launched(Launcher(start.launcher, list(start.argv), retries), ready)
     for reader in finished:
         reader_measured, steps = _left(work, reader, damage)
-        yield build(reader, measured.job, setting, measured, launched, reader_measured, steps), steps
+        yield build(reader, setting, measured, launched, reader_measured, steps), steps
         if SPANS in job.options.trace and place is not None:
             (work / f"{reader}-{SPANS_NAME}").replace(place(reader, job) / SPANS_NAME)
             for name in map(xplane_name, range(job.ranks) if XPLANE in job.options.trace else ()):

@@ -10,7 +10,7 @@ from dlio_bench.benchmarks.tensors import require_tensorflow
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.datagen.dataset import store_of
 from dlio_bench.datagen.formats import CONTAINERS
-from dlio_bench.errors import EnvironmentFailure, UsageError, unknown
+from dlio_bench.errors import EnvironmentFailure, UsageError, refuse, unknown
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.commands.checkpoints.options import SHARDED
 from dlio_bench.harness.commands.checkpoints.parts import default_shards, parts
@@ -116,12 +116,11 @@ def _require_pipeline(options: Options, workload: Workload, rows: Sequence[Polic
         "--predict": options.predict,
         f"--compute {options.compute}": options.mode in (TRAIN, INFER),
     }
-    for flag, given in refused.items():
-        if given:
-            raise UsageError(
-                f"{flag} needs whole samples, and with --shard pipeline no rank has both samples and labels. Leave one "
-                "out; --shard job goes with both."
-            )
+    refuse(
+        refused,
+        " needs whole samples, and with --shard pipeline no rank has both samples and labels. Leave one out; --shard "
+        "job goes with both.",
+    )
 
 
 def _require_access(options: Options, workload: Workload, rows: Sequence[Policy]) -> None:

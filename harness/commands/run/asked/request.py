@@ -13,7 +13,7 @@ from dlio_bench.benchmarks.layouts import find_layout
 from dlio_bench.benchmarks.profile import GIVEN, Profile
 from dlio_bench.benchmarks.workload import Workload, validation_share
 from dlio_bench.datagen.layout import PHYSICAL, TRAIN, VALIDATION, Layout
-from dlio_bench.errors import UsageError
+from dlio_bench.errors import UsageError, refuse
 from dlio_bench.harness.cluster import watch
 from dlio_bench.harness.commands.run.asked import refusals, training
 from dlio_bench.harness.commands.run.asked.job import policy, spelled, validation_order
@@ -270,15 +270,13 @@ def streaming_of(options: Options, rows: Sequence[Policy]) -> Streaming | None:
     given = {
         "--stream": options.stream,
         "--producers": options.producers,
-        "--inline": options.inline or None,
+        "--inline": options.inline,
         "--stream-engine": options.stream_engine,
         "--stream-queue": options.stream_queue,
         "--stream-full": options.stream_full,
     }
     if not any(row.delivery == STREAM for row in rows):
-        for flag, value in given.items():
-            if value is not None:
-                raise UsageError(f"{flag} is for readers that stream. Add --reader stream, or leave it out.")
+        refuse(given, " is for readers that stream. Add --reader stream, or leave it out.")
         return None
     if options.inline:
         for flag in given.keys() - {"--inline", "--stream-queue"}:
@@ -312,13 +310,11 @@ def _require_demanded(options: Options) -> None:
         "--predict": options.predict,
         f"--compute {options.compute}": options.mode == training.TRAIN and ranks > 1 and options.exchange != "none",
     }
-    for flag, given in refused.items():
-        if given:
-            raise UsageError(
-                f"{flag}: with --stream {ON_DEMAND} ranks take unequal numbers of steps, so that they cannot "
-                "meet after each, and nobody knows before which samples a rank gets. Leave one out; --stream "
-                f"{PLANNED} goes with all."
-            )
+    refuse(
+        refused,
+        f": with --stream {ON_DEMAND} ranks take unequal numbers of steps, so that they cannot meet after each, and "
+        f"nobody knows before which samples a rank gets. Leave one out; --stream {PLANNED} goes with all.",
+    )
 
 
 def as_dealt(row: Policy, streaming: Streaming | None) -> Policy:

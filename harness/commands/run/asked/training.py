@@ -17,7 +17,7 @@ from dlio_bench.benchmarks.model import Model, choose, require_labels
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import PHYSICAL, RANDOM, VALIDATION, Layout
-from dlio_bench.errors import UsageError
+from dlio_bench.errors import UsageError, refuse
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy
 from dlio_bench.harness.plan.shape import KEEP, ONE_ORDER
@@ -133,7 +133,7 @@ def require_labelled(options: Options, dataset: Dataset) -> None:
 
 def _refuse_alone(options: Options) -> None:
     """UsageError for an option of training without --compute train. An inference may have --resume."""
-    flags = {
+    training = {
         "--exchange": options.exchange is not None,
         "--fp16-gradients": options.fp16_gradients,
         "--gradient-lag": options.gradient_lag != 0,
@@ -143,12 +143,8 @@ def _refuse_alone(options: Options) -> None:
         "--checkpoint": options.checkpoint is not None,
         "--resume": options.resume is not None and options.mode != INFER,
     }
-    for flag, given in flags.items():
-        if given:
-            raise UsageError(
-                f"{flag} is an option of training, and --compute {options.compute} trains nothing. Add --compute "
-                "train, or leave it out."
-            )
+    trains_nothing = f"--compute {options.compute} trains nothing. Add --compute train, or leave it out."
+    refuse(training, f" is an option of training, and {trains_nothing}")
 
 
 class Inference(Struct, frozen=True):
@@ -188,12 +184,11 @@ def _require_whole(options: Options, rows: Sequence[Policy]) -> None:
         f"--shard {options.shard}": options.shard in ONE_ORDER,
         f"--validation {options.validation}": options.validation not in (None, "none"),
     }
-    for flag, given in refused.items():
-        if given:
-            raise UsageError(
-                f"{flag}: an inference predicts every sample of the dataset once, on one of the ranks. Leave it out. "
-                "For less work, give less data with --max-data or --data."
-            )
+    refuse(
+        refused,
+        ": an inference predicts every sample of the dataset once, on one of the ranks. Leave it out. For less work, "
+        "give less data with --max-data or --data.",
+    )
     for row in rows:
         if row.delivery == OWN or not row.exactly_once:
             why = "is the application's published pipeline for training" if row.delivery == OWN else "reads some twice"

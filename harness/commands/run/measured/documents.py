@@ -3,6 +3,7 @@
 Rank 0 writes the npz of the steps of all ranks as they come, and never holds them all.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -140,14 +141,10 @@ def write_steps(path: Path, trials: Sequence[Mapping[str, Array]], comm: Comm) -
     with archive_of(path) if comm.rank == 0 else nullcontext() as archive:
         for name, first in trials[0].items():
             if name in ALIKE:
-                if archive is not None:
-                    add(archive, name, first.dtype, first.shape, [first])
+                add(archive, name, first.dtype, first.shape, [first])
                 continue
             blocks = (block for arrays in trials for block in comm.blocks(np.asarray(arrays[name], order="C")))
-            if archive is not None:
-                add(archive, name, first.dtype, (len(trials), comm.size, *first.shape), blocks)
-            else:
-                list(blocks)  # empty here
+            add(archive, name, first.dtype, (len(trials), comm.size, *first.shape), blocks)
 
 
 @contextmanager
@@ -160,8 +157,16 @@ def archive_of(path: Path) -> Iterator[ZipFile]:
         sync(path.parent)
 
 
-def add(archive: ZipFile, name: str, kind: np.dtype[Any], shape: tuple[int, ...], blocks: Iterable[Array]) -> None:
-    """One array, whose parts come one after the other (numpy.lib.format; the zip entry as np.savez makes it)."""
+def add(
+    archive: ZipFile | None, name: str, kind: np.dtype[Any], shape: tuple[int, ...], blocks: Iterable[Array]
+) -> None:
+    """One array, whose parts come one after the other (numpy.lib.format; the zip entry as np.savez makes it).
+
+    archive: None on a rank that only takes part in making the blocks.
+    """
+    if archive is None:
+        deque(blocks, maxlen=0)
+        return
     with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
         _write_header(member, {"descr": kind.str, "fortran_order": False, "shape": shape})
         for block in blocks:

@@ -6,8 +6,6 @@ from contextlib import AbstractContextManager
 from itertools import pairwise
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster.clocks import drift, wall_ahead
 from dlio_bench.harness.cluster.comm import Comm
@@ -68,9 +66,9 @@ class Counters(Observer):
         self._count(segment)
         self._comm.barrier()  # until all have counted: the next reads of a rank must not count here with its node
         trial.times.clock_drift += drift(self._wall, wall_ahead())
-        by_epoch = [after - before for before, after in pairwise(self._delivered)]
+        by_epoch = [after.since(before) for before, after in pairwise(self._delivered)]
         if trial.copies and not self._site.emulated and self._site.dataset.store is None:
-            by_epoch = [replace(delivery, device=None) for delivery in by_epoch]
+            by_epoch = [delivery._replace(device=None) for delivery in by_epoch]
         trial.times.delivered += by_epoch
 
     def _count(self, segment: Segment) -> None:

@@ -18,7 +18,7 @@ from dlio_bench.harness.cluster.comm import Comm, Solo
 from dlio_bench.harness.cluster.life import life
 from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.commands.run.measured.observer import Observer, Rank, Segment
-from dlio_bench.harness.commands.run.measured.site import Delivered, decode, resources
+from dlio_bench.harness.commands.run.measured.site import Delivered, decode, emulated, resources, total
 from dlio_bench.harness.machine.mounts import cache_beyond
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import READS_AS, opened
@@ -129,15 +129,12 @@ def _publish(
                 forget(contact(writer.path))
 
 
-Count = tuple[int | None, int | None]  # bytes from the device or the emulated file system, and from a client's cache
-
-
 class Deliveries:
     """What storage has delivered to this producer, by epoch."""
 
-    def __init__(self, count: Callable[[], Count]) -> None:
+    def __init__(self, count: Callable[[], Delivered]) -> None:
         self._count, self._before = count, count()
-        self.epochs: dict[int, Count] = {}
+        self.epochs: dict[int, tuple[int | None, int | None]] = {}
 
     def read(self, reader: Reader, plan: Sequence[Planned], tally: Tally) -> Iterator[Batch]:
         """The batches of the plan. Nothing of an epoch is read before the last batch of the one before is published."""
@@ -152,33 +149,19 @@ class Deliveries:
             self._add(next(reversed(self.epochs)))
 
     def _add(self, epoch: int) -> None:
-        was, before, now = self.epochs.get(epoch, (0, 0)), self._before, self._count()
-        self._before = now
-        device, cache = (_grown(*counts) for counts in zip(was, before, now, strict=True))
-        self.epochs[epoch] = device, cache
+        before, self._before = self._before, self._count()
+        self.epochs[epoch] = total([self.epochs.get(epoch, (0, 0)), self._before.since(before)])
 
 
-def _grown(was: int | None, before: int | None, now: int | None) -> int | None:
-    return None if was is None or before is None or now is None else was + now - before
-
-
-def _counter(crew: Crew, opening: Opening, sample_view: SampleView) -> Callable[[], Count]:
+def _counter(crew: Crew, opening: Opening, sample_view: SampleView) -> Callable[[], Delivered]:
     """Counts what storage has delivered to this process so far; under emulation to its node, for which the first
     producer there counts."""
     layout, rank = crew.layout, crew.world.rank
     if not opening.board:
         hidden = cache_beyond(sample_view.dataset.folder) is not None
-        return lambda: (None if hidden else device_bytes(), None)
-    if rank % layout.ranks_per_node != layout.trainers_per_node:
-        return lambda: (0, 0)
-    board = Board.open(Path(opening.board))
-    row = 0 if board.nodes == 1 else layout.node(rank)
-
-    def count() -> Count:
-        counters = board.counters(row)
-        return counters.pfs_bytes, counters.cache_bytes
-
-    return count
+        return lambda: Delivered(None if hidden else device_bytes(), None)
+    board, counts = Board.open(Path(opening.board)), rank % layout.ranks_per_node == layout.trainers_per_node
+    return lambda: emulated(board, layout.node(rank), counts=counts)
 
 
 def _answer(crew: Crew, writers: Sequence[Writer], dealt: Sequence[Dealt], batches: Iterator[Batch]) -> None:
@@ -265,16 +248,7 @@ class Publishing(Observer):
 
 def _delivered(published: Sequence[Closing], epoch: int) -> Delivered:
     """What storage has delivered to producers in an epoch, its validation pass included; on rank 0."""
-    counts = [
-        closing.delivered[number]
-        for closing in published
-        for number in (epoch, validation_after(epoch))
-        if number in closing.delivered
-    ]
-    device, cache = [each for each, _ in counts], [each for _, each in counts]
-    return Delivered(_sum_known(device), _sum_known(cache))
-
-
-def _sum_known(counts: Sequence[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
+    numbers = (epoch, validation_after(epoch))
+    return total(
+        [(0, 0), *(closing.delivered[each] for closing in published for each in numbers if each in closing.delivered)]
+    )

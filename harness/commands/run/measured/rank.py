@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -22,17 +22,17 @@ from dlio_bench.harness.cluster.job import MEASURED_FILE
 from dlio_bench.harness.cluster.mpi import mpi_version
 from dlio_bench.harness.commands.run.asked.job import Job, executed, shape_of
 from dlio_bench.harness.commands.run.measured import documents, training
-from dlio_bench.harness.commands.run.measured.documents import JobMeasured, RankTrial, ReaderMeasured
+from dlio_bench.harness.commands.run.measured.documents import JobMeasured, ReaderMeasured
 from dlio_bench.harness.commands.run.measured.node import mounts, settled
 from dlio_bench.harness.commands.run.measured.observer import Rank, Tell
 from dlio_bench.harness.commands.run.measured.observers import BEHIND_EPOCHS, COMPANY, OBSERVERS, PROCESSES
 from dlio_bench.harness.commands.run.measured.site import Site, decode, resources, sharded
-from dlio_bench.harness.commands.run.measured.times import TrialTimes, most_steps
+from dlio_bench.harness.commands.run.measured.times import most_steps
 from dlio_bench.harness.commands.run.measured.trial import Contender, Trial
 from dlio_bench.harness.commands.run.measured.verification import verify, whole_dataset
 from dlio_bench.harness.plan.model_parallel import stage_view
 from dlio_bench.harness.plan.orders import steps_of
-from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy
+from dlio_bench.harness.plan.policies import OWN, REDRAWN
 from dlio_bench.harness.plan.shape import KEEP, PIPELINE
 from dlio_bench.harness.readers.placed.rules import draw_of
 from dlio_bench.harness.readers.registry import opened, view_of
@@ -51,7 +51,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     pipeline: the workload's, started, if a reader needs it. tell: rank 0 calls it with events for a progress line.
     """
     if comm.rank != 0:
-        tell = _silent
+        tell = lambda _: None  # noqa: E731 - ranks other than 0 say nothing
     fine_timers()
     sys.setswitchinterval(SWITCH_SECONDS)
     dataset = _same_everywhere(job, comm)
@@ -146,7 +146,11 @@ def _asked(
 def _finished(one: Contender, rank: Rank, networks: list[Network | None]) -> ReaderMeasured:
     """What all ranks measured of a reader, on rank 0, which writes the npz of its steps."""
     first = one.trials[0]
-    steps, one.times = _equal_steps(one.row, first.steps, one.times, rank.comm)
+    steps = first.steps
+    if one.row.demanded:  # ranks get batches as they ask: as many steps as the one that took most
+        steps = most_steps(one.times, rank.comm)
+        one.times = [times.cut(steps) for times in one.times]
+    documents.write_steps(rank.folder / f"{one.name}.npz", [times.arrays(rank.peers) for times in one.times], rank.comm)
     return ReaderMeasured(
         options=one.reader.options,
         decode=None if one.reader.sample_view.decode is None else one.reader.sample_view.decode.what,
@@ -155,7 +159,7 @@ def _finished(one: Contender, rank: Rank, networks: list[Network | None]) -> Rea
         different_samples=first.different,
         trained=networks,
         verified=None,
-        ranks=_kept(one.name, one.times, rank.folder, rank.comm, rank.peers),
+        ranks=rank.comm.gather([times.summary() for times in one.times]) or [],
     )
 
 
@@ -195,24 +199,10 @@ def _host(dataset: Dataset, comm: Comm) -> Host:
     return replace(host, mount=Mount(dataset.store, "object store", objects.endpoint(), []), stripe=None)
 
 
-def _equal_steps(row: Policy, steps: int, trials: list[TrialTimes], comm: Comm) -> tuple[int, list[TrialTimes]]:
-    """Steps of an epoch, and the trials with as many: where ranks get batches as they ask, the most that one took."""
-    if not row.demanded:
-        return steps, trials
-    most = most_steps(trials, comm)
-    return most, [trial.cut(most) for trial in trials]
-
-
 def turns(readers: Sequence[T], trial: int) -> tuple[T, ...]:
     """The order of the readers in a trial: each trial starts with another reader."""
     first = trial % len(readers)
     return (*readers[first:], *readers[:first])
-
-
-def _kept(name: str, times: Sequence[TrialTimes], folder: Path, comm: Comm, peers: Comm) -> list[list[RankTrial]]:
-    """Have rank 0 write a reader's npz. Returns its trials [rank][trial] on rank 0, nothing on others."""
-    documents.write_steps(folder / f"{name}.npz", [trial.arrays(peers) for trial in times], comm)
-    return comm.gather([trial.summary() for trial in times]) or []
 
 
 def _cut(job: Job, trials: Sequence[Trial]) -> None:
@@ -275,10 +265,6 @@ def _same_everywhere(job: Job, comm: Comm) -> Dataset:
     together(comm, open_here)
     require_same(comm, "dataset", job.dataset_digest, opened[0].digest, f"folder {job.dataset}")
     return opened[0]
-
-
-def _silent(event: dict[str, Any]) -> None:
-    """Ranks other than 0 say nothing."""
 
 
 def main() -> int:

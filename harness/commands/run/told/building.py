@@ -31,7 +31,6 @@ from dlio_bench.reports.document import types
 from dlio_bench.reports.document.environment import Ceiling, EmulatedPfs, Environment, Host, Launcher
 from dlio_bench.reports.document.marks import COLD_BEFORE, SERVED, TENSORFLOW_TRACE
 from dlio_bench.reports.document.trials import (
-    Cached,
     Trial,
     was_served_from_cache,
 )
@@ -69,14 +68,14 @@ class Launched(Struct, frozen=True):
 
 def build(
     reader: str,
-    job: Job,
     setting: Setting,
     measured: JobMeasured,
     launched: Launched,
     reader_measured: ReaderMeasured,
     steps: Steps,
 ) -> Draft:
-    """One reader's draft result. `own`, `steps`: what the ranks measured of this reader, and its arrays."""
+    """One reader's draft result. `reader_measured`, `steps`: what the ranks measured of this reader, and its arrays."""
+    job = measured.job
     files = files_of(job, setting.dataset)
     count = Count(
         reader_measured.steps_per_epoch,
@@ -258,7 +257,10 @@ def _is_short(job: Job, setting: Setting, count: Count, trials: Sequence[Trial])
 def _marks(
     job: Job, row: Policy, setting: Setting, count: Count, trials: Sequence[Trial], *, is_verified: bool
 ) -> list[str]:
-    hosts = [host for trial in trials for host in trial.cache.hosts.values()]
+    # data on a memory file system are always known to be in memory
+    hidden = any(
+        not host.attestable and not host.memory_backed for trial in trials for host in trial.cache.hosts.values()
+    )
     marks = {
         "TINY": setting.dataset.manifest.tiny,
         "SHORT": bool(setting.request.minimum.seconds) and _is_short(job, setting, count, trials),
@@ -269,17 +271,12 @@ def _marks(
         "UNTRAINED NETWORK": job.infer is not None and job.infer.resume is None,
         TENSORFLOW_TRACE: TENSORFLOW in job.options.trace and uses_tensorflow(job, row),
         "REDUCED BATCH": job.batch < setting.request.workload.batch,
-        "CACHE NOT ATTESTED": job.cache != "as-is" and job.pfs is None and any(_is_hidden(host) for host in hosts),
+        "CACHE NOT ATTESTED": job.cache != "as-is" and job.pfs is None and hidden,
         SERVED: job.cache in COLD_BEFORE and was_served_from_cache([trial for trial in trials if not trial.warmup]),
         "CONTENT NOT VERIFIED": not is_verified,
     }
     of_load = checkpoint_marks.of_trials([trial for trial in trials if not trial.warmup])
     return [*(mark for mark, holds in marks.items() if holds), *of_load]
-
-
-def _is_hidden(host: Cached) -> bool:
-    """Whether nothing is known of a host's cache. Data on a memory file system are always known to be in memory."""
-    return not host.attestable and not host.memory_backed
 
 
 CLOCKS_APART = 0.1  # seconds
