@@ -22,9 +22,8 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from dlio_bench.harness.plan.placement.rule import Behaviour, Integers, NodeContents, from_file_system
-from dlio_bench.harness.simulator.fills import NEVER
 from dlio_bench.harness.simulator.kernel import Link
-from dlio_bench.harness.simulator.model import Costs, Crowd, Floats, Outcome
+from dlio_bench.harness.simulator.model import NEVER, Costs, Crowd, Floats, Outcome
 
 FILL, STAGE, TRAIN, END = range(4)  # what happens at an event
 NOBODY = -1

@@ -12,8 +12,7 @@ from dlio_bench.harness.plan.placement.rule import DoesNotApplyError, NodeConten
 from dlio_bench.harness.plan.policies import POLICIES, Policy
 from dlio_bench.harness.simulator import conserved, stepwise
 from dlio_bench.harness.simulator.cases import Case
-from dlio_bench.harness.simulator.fills import Copies, Fill, all_copies, fill, trace
-from dlio_bench.harness.simulator.model import Outcome
+from dlio_bench.harness.simulator.model import Copies, Fill, Outcome, all_copies, fill, trace
 
 CONSERVED, WORST, PUBLISHED = ("conserved", "worst", "published")
 LOWER_BOUND = "lower-bound"

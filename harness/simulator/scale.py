@@ -23,8 +23,7 @@ from dlio_bench.harness.plan.placement.rule import NodeContents
 from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.simulator import conserved, stepwise
 from dlio_bench.harness.simulator.cases import Case
-from dlio_bench.harness.simulator.fills import NEVER, Copies, Fill, fill, local_copies, trace
-from dlio_bench.harness.simulator.model import Crowd, Floats, Outcome
+from dlio_bench.harness.simulator.model import NEVER, Copies, Crowd, Fill, Floats, Outcome, fill, local_copies, trace
 from dlio_bench.harness.simulator.predict import (
     CONSERVED,
     LOWER_BOUND,

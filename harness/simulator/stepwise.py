@@ -44,8 +44,7 @@ from dlio_bench.harness.plan.placement.rule import (
     cut_into_tiers,
     from_file_system,
 )
-from dlio_bench.harness.simulator.fills import NEVER, Fill, Trace
-from dlio_bench.harness.simulator.model import Costs, Crowd, Outcome
+from dlio_bench.harness.simulator.model import NEVER, Costs, Crowd, Fill, Outcome, Trace
 
 CLAIRVOYANT = "clairvoyant"  # the placement that this simulator carries out in its own way
 Block: TypeAlias = tuple[int, ...]  # for each tier, how many of its first samples

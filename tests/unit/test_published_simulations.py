@@ -8,7 +8,7 @@ from dlio_bench.harness.cluster.system import Rates, shipped_system
 from dlio_bench.harness.plan.placement.rule import Behaviour, from_file_system
 from dlio_bench.harness.simulator import stepwise
 from dlio_bench.harness.simulator.cases import SCENARIOS, Case
-from dlio_bench.harness.simulator.fills import Trace, fill
+from dlio_bench.harness.simulator.model import Trace, fill
 from dlio_bench.harness.simulator.predict import PUBLISHED, WORST, names, predict
 
 
