@@ -27,7 +27,7 @@ from dlio_bench.harness.commands.run.asked.tracing import SPANS, XPLANE
 from dlio_bench.harness.commands.run.measured import documents, unfinished_spans
 from dlio_bench.harness.commands.run.measured.documents import JobMeasured, ReaderMeasured
 from dlio_bench.harness.commands.run.measured.outlook import SAMPLE
-from dlio_bench.harness.commands.run.told.building import Launched, Setting, build
+from dlio_bench.harness.commands.run.told.building import Setting, build
 from dlio_bench.harness.ground.folders import work_folder
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.live.journal import Journal
@@ -143,10 +143,12 @@ def measure(
         failure = error
         damage = str(error) if verifying and isinstance(error, DataError) else None
     measured = documents.load(work / MEASURED_FILE, JobMeasured)
-    launched = Launched(Launcher(start.launcher, list(start.argv), retries), ready)
+    started = Launcher(start.launcher, list(start.argv), retries)
+    environment = replace(measured.environment, launcher=started, startup_seconds=ready)
+    measured = replace(measured, environment=environment)
     for reader in finished:
         reader_measured, steps = _left(work, reader, damage)
-        yield build(reader, setting, measured, launched, reader_measured, steps), steps
+        yield build(reader, setting, measured, reader_measured, steps), steps
         if SPANS in job.options.trace and place is not None:
             (work / f"{reader}-{SPANS_NAME}").replace(place(reader, job) / SPANS_NAME)
             for name in map(xplane_name, range(job.ranks) if XPLANE in job.options.trace else ()):

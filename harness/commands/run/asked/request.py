@@ -26,7 +26,6 @@ from dlio_bench.harness.commands.run.asked.sizing import (
     parted,
     shortened,
     trial_size,
-    validation_files_needed,
 )
 from dlio_bench.harness.commands.run.asked.training import Inference, TrainedModel, Training, Validation
 from dlio_bench.harness.ground.defaults import MOST_BYTES, STEPS, TIMED_SECONDS
@@ -170,16 +169,15 @@ class Request(Struct, frozen=True):
         return any(order_of(row).name not in OF_SAMPLES for row in self.readers.values())
 
     def _validation_files(self, training: int) -> int:
-        """Validation files beside so many training files."""
-        split = self.layout.split(VALIDATION)
+        """Validation files beside so many training files, in the published proportion.
+
+        At least a sample for each rank, and equally many files for each where an order deals whole files.
+        """
+        split, ranks = self.layout.split(VALIDATION), self.most_ranks
         orders = [find_order(validation_order(row, self.workload)) for row in self.readers.values()]
-        return validation_files_needed(
-            training,
-            published=(self.layout.full_files, split.full_files),
-            samples_per_file=split.samples_per_file,
-            ranks=self.most_ranks,
-            dealt=any(order.name not in OF_SAMPLES for order in orders),
-        )
+        files = max(-(-training * split.full_files // self.layout.full_files), -(-ranks // split.samples_per_file))
+        dealt = any(order.name not in OF_SAMPLES for order in orders)
+        return -(-files // ranks) * ranks if dealt else files
 
     def _whole_epochs(self, samples: int) -> TrialSize:
         return trial_size(

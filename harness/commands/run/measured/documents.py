@@ -22,7 +22,7 @@ from dlio_bench.harness.cluster.job import path_of
 from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.ground.launching import brought_back
 from dlio_bench.harness.storage.cache import CpuShares, Residency
-from dlio_bench.reports.document.environment import Host
+from dlio_bench.reports.document.environment import Environment
 from dlio_bench.reports.document.trials import Inference, RankLoad, Reduced
 from dlio_bench.reports.document.types import Network
 
@@ -30,21 +30,11 @@ T = TypeVar("T", bound=Struct)
 
 
 class JobMeasured(Struct, frozen=True):
-    """Of the whole job: hosts by name, the host of each rank, the most memory of an idle rank in bytes, and the least
-    cores of a rank and the fewest that one is bound to (see Environment).
+    """Of the whole job: what its ranks know of their machines, and the job with the sizes and folders that its nodes
+    decided."""
 
-    job: with the sizes and folders that its nodes decided. interfaces: where each host served samples, 'eth0 10.0.0.1';
-    empty if no reader did.
-    """
-
-    hosts: dict[str, Host]
-    rank_hosts: list[str]
-    mpi: str | None
-    rank_memory_bytes: int
+    environment: Environment
     job: Job
-    interfaces: dict[str, str] = {}
-    cores_per_rank: float | None = None
-    bound_processors: int | None = None
 
 
 class RankTrial(Struct, frozen=True, kw_only=True):

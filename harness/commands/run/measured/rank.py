@@ -37,7 +37,7 @@ from dlio_bench.harness.plan.shape import KEEP, PIPELINE
 from dlio_bench.harness.readers.placed.rules import draw_of
 from dlio_bench.harness.readers.registry import opened, view_of
 from dlio_bench.harness.training.compute import fine_timers
-from dlio_bench.reports.document.environment import Host, Mount, NodeRoom
+from dlio_bench.reports.document.environment import Environment, Host, Mount, NodeRoom
 from dlio_bench.reports.document.types import Network
 
 # A trainer that wakes up may wait this long for the interpreter while a reader thread has it (Python's default: 5 ms).
@@ -177,18 +177,18 @@ def _describe(rank: Rank, rooms: Mapping[str, NodeRoom], places: Sequence[interf
             for name, host, offset in zip(hosts, described or [], ahead, strict=True)
             if host is not None
         }
-        interfaces_of = {place.host: f"{place.interface} {place.address}" for place in places} if serves else {}
-        of_job = JobMeasured(
-            names,
-            hosts,
-            mpi_version(),
-            max(memory or [0]),
-            job,
-            interfaces_of,
+        environment = Environment(
+            hosts=names,
+            rank_hosts=hosts,
+            rank_memory_bytes=max(memory or [0]),
             cores_per_rank=round(min(part for part, _ in cores), 3),
             bound_processors=min((bound for _, bound in cores if bound is not None), default=None),
+            interfaces={place.host: f"{place.interface} {place.address}" for place in places} if serves else {},
+            tier_folders=list(job.tier_folders),
+            mpi=mpi_version(),
+            code_digest=job.code_digest,
         )
-        documents.save(of_job, rank.folder / MEASURED_FILE)
+        documents.save(JobMeasured(environment, job), rank.folder / MEASURED_FILE)
 
 
 def _host(dataset: Dataset, comm: Comm) -> Host:

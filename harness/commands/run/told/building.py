@@ -28,7 +28,7 @@ from dlio_bench.harness.readers.placed.tiers import DISK, RAM
 from dlio_bench.harness.storage.pfs.spec import PROCESS, PfsSpec, describe
 from dlio_bench.reports.checkpoint import marks as checkpoint_marks
 from dlio_bench.reports.document import types
-from dlio_bench.reports.document.environment import Ceiling, EmulatedPfs, Environment, Host, Launcher
+from dlio_bench.reports.document.environment import Ceiling, EmulatedPfs, Host, Launcher
 from dlio_bench.reports.document.marks import COLD_BEFORE, SERVED, TENSORFLOW_TRACE
 from dlio_bench.reports.document.trials import (
     Trial,
@@ -59,23 +59,15 @@ class Setting(Struct, frozen=True):
     storage: Document | None = None  # of `dlio-bench storage`
 
 
-class Launched(Struct, frozen=True):
-    """How the command started the job, and the seconds until its ranks were ready."""
-
-    launcher: Launcher
-    startup_seconds: float
-
-
 def build(
     reader: str,
     setting: Setting,
     measured: JobMeasured,
-    launched: Launched,
     reader_measured: ReaderMeasured,
     steps: Steps,
 ) -> Draft:
     """One reader's draft result. `reader_measured`, `steps`: what the ranks measured of this reader, and its arrays."""
-    job = measured.job
+    job, environment = measured.job, measured.environment
     files = files_of(job, setting.dataset)
     count = Count(
         reader_measured.steps_per_epoch,
@@ -85,7 +77,7 @@ def build(
         job.readers[reader].demanded,
     )
     passes = _described(passes_of(job, setting.dataset).get(reader))
-    trials = [trial(job, count, measured, reader_measured, passes, steps, number) for number in range(job.all_trials)]
+    trials = [trial(count, environment, reader_measured, passes, steps, number) for number in range(job.all_trials)]
     manifest, request, storage = setting.dataset.manifest, setting.request, setting.storage
     workload, row = request.workload, job.readers[reader]
     pipeline = workload.upstream if row.delivery == OWN else None
@@ -155,8 +147,8 @@ def build(
             # what the published pipeline does worse than it could is done here too
             notes=[
                 *setting.notes,
-                *_retried(launched.launcher),
-                *node_notes(job, measured.hosts, measured.rank_hosts[0]),
+                *_retried(environment.launcher),
+                *node_notes(job, environment.hosts, environment.rank_hosts[0]),
                 *(() if pipeline is None else pipeline.defects),
             ],
         ),
@@ -168,23 +160,13 @@ def build(
         marks=_marks(job, row, setting, count, trials, is_verified=reader_measured.verified is not None),
         checks=checks(job, count, row, trials, passes, reader_measured.verified, reader_measured.damage),
         trials=trials,
-        environment=Environment(
-            hosts=measured.hosts,
-            rank_hosts=measured.rank_hosts,
-            rank_memory_bytes=measured.rank_memory_bytes,
-            cores_per_rank=measured.cores_per_rank,
-            bound_processors=measured.bound_processors,
-            interfaces=measured.interfaces,
-            tier_folders=list(job.tier_folders),
+        environment=structs.replace(
+            environment,
             emulated_pfs=None if job.pfs is None else EmulatedPfs(**structs.asdict(job.pfs), says=_says(job, job.pfs)),
-            launcher=launched.launcher,
-            mpi=measured.mpi,
             # stored bytes on both sides: what is delivered may be decompressed, or a part
             ceiling=None
             if storage is None
             else Ceiling(ceiling_for(storage, stored_bytes / count.dataset_samples), storage.folder),
-            startup_seconds=launched.startup_seconds,
-            code_digest=job.code_digest,
             restarts=walltime.restarts(os.environ) or None,
         ),
     )
@@ -213,8 +195,8 @@ def _says(job: Job, pfs: PfsSpec) -> str:
     return f"{describe(pfs)}{shares}{', held up in the processes that read' if pfs.via == PROCESS else ''}"
 
 
-def _retried(launcher: Launcher) -> list[str]:
-    if not launcher.retries:
+def _retried(launcher: Launcher | None) -> list[str]:
+    if launcher is None or not launcher.retries:
         return []
     times = "once" if launcher.retries == 1 else "twice"
     return [f"{launcher.name} ended in MPI_Init by signal 11 and was started again, {times}, before any rank worked"]

@@ -8,10 +8,11 @@ from msgspec.structs import asdict, replace
 
 from dlio_bench.counters import EpochCost, PassCost, total
 from dlio_bench.harness.commands.run.asked.job import Job
-from dlio_bench.harness.commands.run.measured.documents import JobMeasured, RankTrial, ReaderMeasured
+from dlio_bench.harness.commands.run.measured.documents import RankTrial, ReaderMeasured
 from dlio_bench.harness.commands.run.told.checks import Count
 from dlio_bench.harness.plan.validation import epochs_of
 from dlio_bench.harness.storage.cache import Residency
+from dlio_bench.reports.document.environment import Environment
 from dlio_bench.reports.document.trials import Cache, Cached, CheckpointLoad, Epoch, Pass, Training, Trial
 from dlio_bench.reports.document.types import Passes
 from dlio_bench.reports.numbers.meetings import Steps
@@ -19,9 +20,8 @@ from dlio_bench.reports.numbers.metrics import PHASES
 
 
 def trial(
-    job: Job,
     count: Count,
-    measured: JobMeasured,
+    environment: Environment,
     reader_measured: ReaderMeasured,
     passes: Passes | None,
     steps: Steps,
@@ -31,7 +31,7 @@ def trial(
 
     The counters of an epoch include its validation pass.
     """
-    ranks = [trials[number] for trials in reader_measured.ranks]
+    job, ranks = count.job, [trials[number] for trials in reader_measured.ranks]
     seconds, validated = _epoch_seconds(steps, number), _pass_seconds(steps, number)
     elapsed = sum(min(parts) for parts in zip(*(rank.enclosing_seconds for rank in ranks), strict=True))
     epochs = [
@@ -62,7 +62,7 @@ def trial(
         steps=count.steps * job.epochs,
         samples=models * count.samples * job.epochs,
         validation_samples=held_out,
-        cache=Cache(job.cache, _residency(ranks, measured.rank_hosts)),
+        cache=Cache(job.cache, _residency(ranks, environment.rank_hosts)),
         epochs=epochs,
         compute_asked_seconds=sum(asked),
         compute_actual_seconds=sum(rank.compute_seconds for rank in ranks),
@@ -70,7 +70,7 @@ def trial(
         cpu_seconds=sum(rank.cpu_seconds for rank in ranks),
         host_cpu_busy_share=max((host.busy for host in busy), default=None),
         host_iowait_share=max((host.iowait for host in busy), default=None),
-        cores=sum(host.cores or 0 for host in measured.hosts.values()),
+        cores=sum(host.cores or 0 for host in environment.hosts.values()),
         clock_drift_seconds=max((rank.clock_drift for rank in ranks), key=abs),
         # a reader without threads reads in the trainer's thread
         reader_threads=job.ranks * max(reader_measured.options["threads"], 1),
