@@ -14,6 +14,12 @@ from dlio_bench.units import parse_bytes
 
 NODES = "nodes"
 MOST_AXES = 3  # across a heat map, down it, and one map for each value
+# harness.cluster.system.SHIPPED, which imports NumPy
+SYSTEMS = (
+    "deck", "sc21", "piz-daint", "lassen", "summit", "cori", "cori-burst-buffer", "cori-haswell", "perlmutter",
+    "frontier",
+)  # fmt: skip
+MOST_RANKS = 1_000_000  # of a tree that is counted
 
 
 class Axis(Struct, frozen=True):
@@ -76,13 +82,6 @@ def _size(text: str, word: str) -> int:
     except UsageError as error:
         raise UsageError(f"--vary '{text}': {error}") from None
 
-
-# harness.cluster.system.SHIPPED, which imports NumPy
-SYSTEMS = (
-    "deck", "sc21", "piz-daint", "lassen", "summit", "cori", "cori-burst-buffer", "cori-haswell", "perlmutter",
-    "frontier",
-)  # fmt: skip
-MOST_RANKS = 1_000_000  # of a tree that is counted
 
 EXAMPLES = """\
 examples:

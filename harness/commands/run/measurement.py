@@ -40,6 +40,8 @@ from dlio_bench.reports.document.types import Draft
 from dlio_bench.reports.numbers.meetings import Steps
 from dlio_bench.reports.traces.timeline import SPANS_NAME, xplane_name
 
+EpochSeconds = tuple[float, float]  # of the first and of a later epoch
+
 
 @contextmanager
 def tier_folders(nodes: int, below: Path | None = None) -> Iterator[tuple[str, ...]]:
@@ -82,9 +84,6 @@ def placed(template: Job, dataset: Dataset, tiers: tuple[str, ...]) -> Iterator[
         return
     with emulation_of(job.pfs, dataset, job.nodes) as emulation:
         yield replace(job, mounts=tuple(map(str, emulation.mounts)), board=str(emulation.board))
-
-
-EpochSeconds = tuple[float, float]  # of the first and of a later epoch
 
 
 def plan_launch(job: Job, launcher: str | None, work: Path = JOB) -> Launch:

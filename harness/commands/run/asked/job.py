@@ -26,6 +26,7 @@ from dlio_bench.harness.streams.crew import Layout, model_of
 from dlio_bench.harness.streams.settings import Streaming
 
 MEMORY = "memory"  # in `left_open`, beside the names of the tiers
+AXES = ("order", "placement", "delivery")
 
 
 class Job(SavedJob, frozen=True, kw_only=True):
@@ -194,9 +195,6 @@ def validation_shape(job: Job, dataset: Dataset) -> Shape | None:
 def _shape(job: Job, samples: int, files: Sequence[FileEntry], last: str, first: int = 0) -> Shape:
     bounds = np.cumsum([0, *(file.samples for file in files)])
     return Shape(samples, job.model_ranks, job.batch, bounds, job.model_per_node, job.options.shard, last, first)
-
-
-AXES = ("order", "placement", "delivery")
 
 
 def executed(row: Policy, workload: Workload, shape: Shape) -> Policy:

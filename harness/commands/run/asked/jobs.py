@@ -31,6 +31,8 @@ from dlio_bench.reports.view.formatting import plural
 from dlio_bench.units import format_bytes
 
 RANK_BYTES = 60_000_000  # of memory that a rank needs besides its buffers: Python, NumPy, MPI
+PROFILE = "emulate:@"
+BY_NODES = ("memory_per_node", "tiers")  # each node count has its own
 
 
 def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation | None) -> list[Job]:
@@ -155,10 +157,6 @@ def _require_memory(job: Job) -> None:
             f"need {format_bytes(needed)}, but a node has {format_bytes(job.node_memory)}. Ask for a smaller --staging "
             "or fewer ranks."
         )
-
-
-PROFILE = "emulate:@"
-BY_NODES = ("memory_per_node", "tiers")  # each node count has its own
 
 
 def decided(job: Job, request: Request, data: Path) -> Options:

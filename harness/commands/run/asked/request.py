@@ -38,6 +38,8 @@ from dlio_bench.harness.streams.settings import find as find_mode
 from dlio_bench.harness.training.compute import step_time
 
 OF_SAMPLES = ("sequential", "global-shuffle")  # orders that deal samples; others deal whole files
+NO_PASSES = f"no validation passes, as nobody knows before which samples a rank gets with --stream {ON_DEMAND}"
+FOR_EVER = 1e9  # seconds: with --timeout 0
 
 
 class Request(Struct, frozen=True):
@@ -254,10 +256,6 @@ def look_up(options: Options) -> Request:
         every, notes = 0, (NO_PASSES,)
     dealt = {name: as_dealt(row, streams) for name, row in readers.items()}
     return Request(options, dealt, workload, layout, step, scale, every, trained, inferred, streams, several, notes)
-
-
-NO_PASSES = f"no validation passes, as nobody knows before which samples a rank gets with --stream {ON_DEMAND}"
-FOR_EVER = 1e9  # seconds: with --timeout 0
 
 
 def streaming_of(options: Options, rows: Sequence[Policy]) -> Streaming | None:

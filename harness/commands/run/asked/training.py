@@ -27,6 +27,9 @@ from dlio_bench.harness.training.exchange.options import DEFAULT_TIMEOUT, Exchan
 from dlio_bench.harness.training.libraries import require_libraries
 
 TRAIN, INFER = "train", "infer"
+MOST_MODELS = 64
+RATE = "lr="
+HOW = "Give a number, such as --models 3, or networks: --models NAME[:lr=X][,NAME...]"
 
 
 class Training(Struct, frozen=True):
@@ -238,11 +241,6 @@ def validation_every(options: Options, workload: Workload, layout: Layout, rows:
             "next, which is 1 or more."
         )
     return int(value)
-
-
-MOST_MODELS = 64
-RATE = "lr="
-HOW = "Give a number, such as --models 3, or networks: --models NAME[:lr=X][,NAME...]"
 
 
 class TrainedModel(Struct, frozen=True):

@@ -27,6 +27,9 @@ from dlio_bench.reports.document.trials import Inference, RankLoad, Reduced
 from dlio_bench.reports.document.types import Network
 
 T = TypeVar("T", bound=Struct)
+Array = npt.NDArray[Any]
+_write_header: Callable[[IO[bytes], Mapping[str, Any]], None] = np.lib.format.write_array_header_1_0
+ALIKE = ("epoch", "validation_epoch")  # on every rank, in every trial
 
 
 class JobMeasured(Struct, frozen=True):
@@ -115,11 +118,6 @@ def _plain(value: object) -> int | float | str:
 def load(path: Path, kind: type[T]) -> T:
     """What the ranks left in a file. EnvironmentFailure if it is not there."""
     return msgspec.json.decode(brought_back(path, "choose one with --out"), type=kind, dec_hook=path_of)
-
-
-Array = npt.NDArray[Any]
-_write_header: Callable[[IO[bytes], Mapping[str, Any]], None] = np.lib.format.write_array_header_1_0
-ALIKE = ("epoch", "validation_epoch")  # on every rank, in every trial
 
 
 def write_steps(path: Path, trials: Sequence[Mapping[str, Array]], comm: Comm) -> None:

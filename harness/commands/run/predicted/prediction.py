@@ -45,6 +45,8 @@ from dlio_bench.reports.document.types import Draft, Prediction
 SCHEMA = "dlio-bench/prediction/1"
 PREDICTION_FILE, SYSTEM_FILE = "prediction.json", "system.toml"
 SCRATCH_BYTES = 256_000_000  # that the calibration of a run reads
+MOST_READS = 600_000  # simulated for a reader; of a larger run only the first steps of the first epochs
+LEAST_EPOCHS = 3  # the first, and two later ones
 
 
 class Forecast(Struct, frozen=True):
@@ -115,10 +117,6 @@ def _calibrated(options: Options, jobs: Sequence[Job], dataset: Dataset, folder:
     measured, declares = calibration.measured(settings, progress), calibration.declared(settings)
     write_whole(folder / SYSTEM_FILE, description.text(declares, measured).encode())
     return description.system_of(declares, measured, str(folder / SYSTEM_FILE))
-
-
-MOST_READS = 600_000  # simulated for a reader; of a larger run only the first steps of the first epochs
-LEAST_EPOCHS = 3  # the first, and two later ones
 
 
 def predict(job: Job, dataset: Dataset, system: System) -> list[dict[str, Any]]:

@@ -49,6 +49,10 @@ from dlio_bench.reports.numbers.meetings import Steps
 from dlio_bench.reports.storage import Document, ceiling_for
 from dlio_bench.units import format_bytes, format_seconds
 
+CLOCKS_APART = 0.1  # seconds
+SIZES = {MEMORY: "memory_bytes", RAM: "ram_tier_bytes", DISK: "disk_tier_bytes"}  # of a NodeRoom
+APART = 0.01  # of the largest: what is free in memory is never quite the same
+
 
 class Setting(Struct, frozen=True):
     """What the command knows of a run beyond the job."""
@@ -259,11 +263,6 @@ def _marks(
     }
     of_load = checkpoint_marks.of_trials([trial for trial in trials if not trial.warmup])
     return [*(mark for mark, holds in marks.items() if holds), *of_load]
-
-
-CLOCKS_APART = 0.1  # seconds
-SIZES = {MEMORY: "memory_bytes", RAM: "ram_tier_bytes", DISK: "disk_tier_bytes"}  # of a NodeRoom
-APART = 0.01  # of the largest: what is free in memory is never quite the same
 
 
 def node_notes(job: Job, hosts: Mapping[str, Host], first: str) -> Iterator[str]:
