@@ -37,6 +37,7 @@ from dlio_bench.harness.plan.shape import KEEP, PIPELINE
 from dlio_bench.harness.readers.placed.rules import draw_of
 from dlio_bench.harness.readers.registry import opened, view_of
 from dlio_bench.harness.training.compute import fine_timers
+from dlio_bench.harness.training.network import start_tensorflow
 from dlio_bench.reports.document.environment import Environment, Host, Mount, NodeRoom
 from dlio_bench.reports.document.types import Network
 
@@ -63,7 +64,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
             idle, peers = resident_bytes(), _peers(decided, comm)
             comm.barrier()
             tell({"event": "ready"})
-            device = training.begin(decided, comm)
+            device = start_tensorflow(comm) if decided.has_network else ""  # before anything else loads it
             places = interfaces.serving(comm)
             site = Site.of(decided, comm, dataset, places[comm.rank].address, crew)
             rank = Rank(decided, site, comm, peers, folder, tell)

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from dlio_bench.benchmarks.model import Course, choose, constant
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.commands.run.asked.training import Inference as Asked
 from dlio_bench.harness.commands.run.asked.training import Training
@@ -23,7 +22,7 @@ from dlio_bench.harness.readers.session import Tally, planned
 from dlio_bench.harness.training.checkpoint import load_on_all_ranks
 from dlio_bench.harness.training.exchange.exchange import open_exchange
 from dlio_bench.harness.training.inference import Inference, PieceInference
-from dlio_bench.harness.training.network import Checkpoints, NetworkTrainer, Widths, start_tensorflow, widths
+from dlio_bench.harness.training.network import Checkpoints, NetworkTrainer, Widths, widths
 from dlio_bench.harness.training.trainer import Emulated, Trainer
 from dlio_bench.reports.document.types import Network
 
@@ -41,11 +40,6 @@ def first_epoch(job: Job, steps: int) -> int:
             f"--checkpoint {steps}; or use the nodes, the --batch and the --steps of the run that wrote it."
         )
     return first
-
-
-def begin(job: Job, comm: Comm) -> str:
-    """Load TensorFlow, if the job has a network, before anything else does. The device's name, or an empty text."""
-    return start_tensorflow(comm) if job.has_network else ""
 
 
 @contextmanager

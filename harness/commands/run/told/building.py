@@ -102,7 +102,8 @@ def build(
             samples=count.dataset_samples,
             stored_bytes=stored_bytes,
             view=list(job.view),
-            view_bytes=_sample_bytes(job, trials[0]),
+            view_bytes=sum(epoch.in_training("bytes_useful") for epoch in trials[0].epochs)
+            / (trials[0].samples * job.deliveries),
             validation=_split(job, setting.dataset),
             owner="given" if request.options.data else "made",
         ),
@@ -319,12 +320,6 @@ def _planned(job: Job, passes: types.Passes | None, workload: Workload) -> Plann
         compute_share=validation_share(workload),
         source=None if published is None else published.source,
     )
-
-
-def _sample_bytes(job: Job, trial: Trial) -> float:
-    """Delivered bytes of a training sample, the mean."""
-    delivered = trial.samples * job.deliveries
-    return sum(epoch.in_training("bytes_useful") for epoch in trial.epochs) / delivered
 
 
 def _described(passes: Passes | None) -> types.Passes | None:
