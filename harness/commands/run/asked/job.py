@@ -65,9 +65,7 @@ class Job(SavedJob, frozen=True, kw_only=True):
     decode: bool = False  # deliver what the application makes of the view
     validation: Validation | None = None
     pfs: PfsSpec | None = None  # the emulated parallel file system
-    mounts: tuple[
-        str, ...
-    ] = ()  # node -> where it sees the dataset's folder through the emulation; its link to an object store
+    mounts: tuple[str, ...] = ()  # node -> where it sees the dataset through the emulation; its link to an object store
     tiers: Tiers = field(default_factory=Tiers)  # of each node, for samples it keeps
     steps: int = 0  # most of an epoch; 0: all
     parted: bool = False  # an epoch of `steps` is a part of a pass over the samples: each starts where the last ended
@@ -76,7 +74,6 @@ class Job(SavedJob, frozen=True, kw_only=True):
     store: str = ""  # URL of the object store that has the dataset's files; empty: they are in its folder
     board: str = ""  # the file of the mounts' counters; of the link that nodes share to an object store
     streaming: Streaming | None = None
-    step_scale: tuple[float, ...] = ()  # of the emulated step of each rank, in turn; empty: 1
     models: tuple[TrainedModel, ...] = (TrainedModel(),)
 
     @property
@@ -111,7 +108,8 @@ class Job(SavedJob, frozen=True, kw_only=True):
 
     def step_seconds_of(self, rank: int) -> float:
         """Emulated compute in a step of a rank that trains."""
-        return self.step_seconds * (self.step_scale[rank % len(self.step_scale)] if self.step_scale else 1.0)
+        scale = self.options.step_scale or (1.0,)
+        return self.step_seconds * scale[rank % len(scale)]
 
     @property
     def copies(self) -> int:

@@ -94,7 +94,6 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
             infer=inference,
             pfs=pfs,
             streaming=request.streaming,
-            step_scale=options.step_scale,
             models=request.models,
         )
         _require_memory(job)
