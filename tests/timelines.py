@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from dlio_bench.components import COMPONENTS
-from dlio_bench.harness.commands.run.measured import steps_file
+from dlio_bench.harness.commands.run.measured.documents import add, archive_of
 from dlio_bench.recorder import NO_EPOCH
 from dlio_bench.reports.traces import timeline
 from dlio_bench.reports.traces.timeline import ABOUT, SCHEMA, SPANS_NAME, TYPES, About, Clock, Kind, Timeline, Track
@@ -36,9 +36,9 @@ def save(folder: Path, told: About | bytes, rows: Sequence[Row], **columns: Any)
     """Write a file of spans, some of its columns replaced; returns its path."""
     arrays = {name: np.array([entry[name] for entry in rows], dtype=kind) for name, kind in TYPES.items()}
     text = np.frombuffer(told if isinstance(told, bytes) else msgspec.json.encode(told), dtype=np.uint8)
-    with steps_file.archive_of(folder / SPANS_NAME) as archive:
+    with archive_of(folder / SPANS_NAME) as archive:
         for name, values in ({ABOUT: text} | arrays | columns).items():
-            steps_file.add(archive, name, values.dtype, values.shape, [values])
+            add(archive, name, values.dtype, values.shape, [values])
     return folder / SPANS_NAME
 
 

@@ -4,6 +4,8 @@ Numbers of configurations are published; parameters and bytes that follow from t
 `harness/commands/checkpoints/parts.py`.
 """
 
+from functools import cache
+
 from msgspec import Struct
 
 from dlio_bench.benchmarks.registry import WORKLOADS
@@ -120,10 +122,14 @@ _ARRAYS = {
 }
 
 
-def _networks() -> dict[str, CheckpointModel]:
-    """The networks of the workloads, each with the state of its own optimiser in single precision."""
-    return {
-        model.name: CheckpointModel(
+@cache
+def models_by_name() -> dict[str, CheckpointModel]:
+    """All models: the transformers, and the networks of the workloads, which load with it.
+
+    Each of these has the state of its own optimiser in single precision.
+    """
+    networks = [
+        CheckpointModel(
             name=model.name,
             title=model.title,
             parameters=model.parameters,
@@ -138,12 +144,10 @@ def _networks() -> dict[str, CheckpointModel]:
         for name, workload in WORKLOADS.items()
         for model in workload.models
         if model.name in _ARRAYS  # of another package's, nobody has said it
-    }
+    ]
+    return {model.name: model for model in (LLAMA3_8B, LLAMA3_70B, LLAMA3_405B, *networks)}
 
 
-MODELS: dict[str, CheckpointModel] = {
-    model.name: model for model in (LLAMA3_8B, LLAMA3_70B, LLAMA3_405B, *_networks().values())
-}
 SUBSET = "llama3-8b-subset"  # the published workload of its own: `LLAMA3_8B` on so many ranks, whole
 SUBSET_RANKS, SUBSET_CHECKPOINTS = 8, 10
 SUBSET_SOURCE = "mlcommons/storage @0366ccf, Rules.md 4.3.5; issue 841 there"
@@ -158,6 +162,6 @@ def find(name: str) -> CheckpointModel:
             f"whole ones: ten such rows were withdrawn from the published results ({SUBSET_SOURCE}). Use {SUBSET}, or "
             "the whole model with --shards as published."
         )
-    if name != SUBSET and name not in MODELS:
-        raise unknown("model", name, [*MODELS, SUBSET])
-    return LLAMA3_8B if name == SUBSET else MODELS[name]
+    if name != SUBSET and name not in models_by_name():
+        raise unknown("model", name, [*models_by_name(), SUBSET])
+    return LLAMA3_8B if name == SUBSET else models_by_name()[name]

@@ -2,7 +2,7 @@
 
 import difflib
 import errno
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 
 class BenchError(Exception):
@@ -88,6 +88,12 @@ def unknown(what: str, name: str, known: Collection[str]) -> UsageError:
     """The error for a name that is not `known`. what: an option ('--fill') or a noun ('workload')."""
     opening = f"{what} '{name}' is not known" if what.startswith("-") else f"There is no {what} '{name}'"
     return UsageError(f"{opening}.{did_you_mean(name, known)} Use {one_of([*known])}.")
+
+
+def refuse(options: Mapping[str, object], why: str) -> None:
+    """UsageError, '--option' and `why`, for the first of these options that is given."""
+    if given := next((option for option, value in options.items() if value), None):
+        raise UsageError(f"{given}{why}")
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:

@@ -15,13 +15,13 @@ from msgspec.structs import asdict
 from dlio_bench import __version__
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.simulator import scale
-from dlio_bench.harness.simulator.axes import NODES, Axis
 from dlio_bench.harness.simulator.cases import NODE, Case
-from dlio_bench.harness.simulator.predict import LOWER_BOUND, PUBLISHED, Prediction, policy_of, predict
+from dlio_bench.harness.simulator.options import NODES, Axis
+from dlio_bench.harness.simulator.predict import LOWER_BOUND, PUBLISHED, policy_of, predict
 from dlio_bench.harness.simulator.scale import sampled_nodes
 from dlio_bench.reports.simulation import access_frequency
 from dlio_bench.reports.simulation import document as simulation
-from dlio_bench.reports.simulation.types import GRID, Simulation
+from dlio_bench.reports.simulation.types import GRID, Row, Simulation
 from dlio_bench.units import format_seconds
 
 # For the warning, measured on a 2-core virtual machine: seconds of a policy for each access of a simulated node, and of
@@ -47,7 +47,7 @@ def answer(
 
     `show` gets a line as each policy begins. as_published: beside each row, what the published way to count gives.
     """
-    started, rows = time.monotonic(), list[Prediction]()
+    started, rows = time.monotonic(), list[Row]()
     show(f"policy 1 of {len(names)}  {names[0]}")
     for row in _predictions(case, names, pfs_clients):
         rows.append(_beside_published(case, row) if as_published and pfs_clients != PUBLISHED else row)
@@ -78,14 +78,14 @@ def answer_grid(base: Case, axes: Sequence[Axis], names: Sequence[str], pfs_clie
         _require(case, pfs_clients)
         facts.append({"at": at, **_extent(case)})
     rows: list[dict[str, Any]] = []
-    known: dict[Key, Prediction] = {}
+    known: dict[Key, Row] = {}
     started = time.monotonic()
     for number, at in enumerate(places):
         spent = time.monotonic() - started
         left = f"  eta {format_seconds(spent / number * (len(places) - number))}" if number else ""
         show(f"cell {number + 1} of {len(places)}  {simulation.place_text(at)}{left}")
         cell_rows = _cell(at_cell(base, at), names, pfs_clients, known)
-        rows += [{"at": at, **asdict(row)} for row in cell_rows]
+        rows += [asdict(row) | {"at": at} for row in cell_rows]
     varied = {axis.name for axis in axes}
     described = _heading(base, pfs_clients)
     described["system"]["tiers"] = {k: v for k, v in described["system"]["tiers"].items() if k not in varied}
@@ -131,7 +131,7 @@ def expected_seconds(base: Case, axes: Sequence[Axis], names: Sequence[str]) -> 
     return total
 
 
-def _cell(case: Case, names: Sequence[str], pfs_clients: str, known: dict[Key, Prediction]) -> list[Prediction]:
+def _cell(case: Case, names: Sequence[str], pfs_clients: str, known: dict[Key, Row]) -> list[Row]:
     """The rows of a cell. A policy that no caching tier changes is simulated once; `known` has its row from then on."""
     keys = {name: key for name in names if (key := _without_tiers(case, name)) is not None}
     missing = [name for name in names if name not in keys or keys[name] not in known]
@@ -147,7 +147,7 @@ def _without_tiers(case: Case, name: str) -> Key | None:
     return name, case.nodes, case.system.tiers[0].capacity
 
 
-def _beside_published(case: Case, row: Prediction) -> Prediction:
+def _beside_published(case: Case, row: Row) -> Row:
     """The row with its distance to the bound in the published simulator, where that has the policy."""
     name = None if row.policy == LOWER_BOUND else policy_of(row.policy).published
     if name is None:
@@ -156,7 +156,7 @@ def _beside_published(case: Case, row: Prediction) -> Prediction:
     return structs.replace(row, over_bound_as_published=other.over_bound)
 
 
-def _predictions(case: Case, names: Sequence[str], pfs_clients: str) -> Iterator[Prediction]:
+def _predictions(case: Case, names: Sequence[str], pfs_clients: str) -> Iterator[Row]:
     """A row for each policy, from all nodes or a sample of them. UsageError as `_require`."""
     _require(case, pfs_clients)
     sampled = sampled_nodes(case)

@@ -17,10 +17,9 @@ from dlio_bench.harness.ground.folders import output_folder
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.plan.placement.rule import Sizes
 from dlio_bench.harness.plan.policies import ALIASES, POLICIES, STREAM, find
-from dlio_bench.harness.simulator import answers, axes, predict
-from dlio_bench.harness.simulator.axes import NODES, Axis
+from dlio_bench.harness.simulator import answers, predict
 from dlio_bench.harness.simulator.cases import SCENARIOS, Case
-from dlio_bench.harness.simulator.options import Options
+from dlio_bench.harness.simulator.options import NODES, Axis, Options, require_axes
 from dlio_bench.harness.simulator.predict import PUBLISHED
 from dlio_bench.reports.document.typed import to_json
 from dlio_bench.reports.simulation import document as simulation
@@ -39,7 +38,7 @@ def simulate(options: Options) -> int:
     case = make_case(options if varied is None or options.nodes is not None else replace(options, nodes=varied))
     _require_accesses(options)
     tiers = [tier.name for tier in case.system.tiers]
-    axes.require(options.vary, tiers, case.system.name, options.nodes, options.tiers)
+    require_axes(options.vary, tiers, case.system.name, options.nodes, options.tiers)
     names = policies(options.policy, options.pfs_clients)
     _tell_if_long(case, options.vary, names)
     with nullcontext() if options.out is None else output_folder(options.out, "simulate") as folder:

@@ -22,9 +22,8 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from dlio_bench.harness.plan.placement.rule import Behaviour, Integers, NodeContents, from_file_system
-from dlio_bench.harness.simulator.fills import NEVER
 from dlio_bench.harness.simulator.kernel import Link
-from dlio_bench.harness.simulator.model import Costs, Crowd, Floats, Outcome
+from dlio_bench.harness.simulator.model import NEVER, Costs, Crowd, Floats, Outcome
 
 FILL, STAGE, TRAIN, END = range(4)  # what happens at an event
 NOBODY = -1
@@ -72,7 +71,7 @@ class Node:
         self.filled = [0.0, 0.0]  # MB by the threads that fill tiers: from other nodes, from the PFS
 
 
-class Job:
+class Engine:
     """All simulated nodes of a job, on one clock."""
 
     def __init__(
@@ -325,8 +324,8 @@ def simulate(
     Returns the outcome, the MB that threads which fill tiers read (from other nodes, from the PFS), and the seconds
     before the first step.
     """
-    job = Job(sequences, keeps, sizes, behaviour, costs, represented)
-    before = job.fill_first() if first else 0.0
-    outcome = job.run(batch, before, crowd, filled=first)
-    remote, pfs = np.sum([node.filled for node in job.nodes], axis=0).tolist()
+    engine = Engine(sequences, keeps, sizes, behaviour, costs, represented)
+    before = engine.fill_first() if first else 0.0
+    outcome = engine.run(batch, before, crowd, filled=first)
+    remote, pfs = np.sum([node.filled for node in engine.nodes], axis=0).tolist()
     return outcome, (remote, pfs), before

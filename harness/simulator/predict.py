@@ -5,38 +5,18 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
 
 from dlio_bench.harness.cluster.system import MB
 from dlio_bench.harness.plan.placement.rule import DoesNotApplyError, NodeContents, Placement
 from dlio_bench.harness.plan.policies import POLICIES, Policy
-from dlio_bench.harness.simulator import conserved, published, stepwise
+from dlio_bench.harness.simulator import conserved, stepwise
 from dlio_bench.harness.simulator.cases import Case
-from dlio_bench.harness.simulator.fills import Copies, Fill, all_copies, fill, trace
-from dlio_bench.harness.simulator.model import Outcome
+from dlio_bench.harness.simulator.model import Copies, Fill, Outcome, all_copies, fill, trace
+from dlio_bench.reports.simulation.types import Row
 
 CONSERVED, WORST, PUBLISHED = ("conserved", "worst", "published")
 LOWER_BOUND = "lower-bound"
 Filled: TypeAlias = tuple[float, float]  # MB read for tiers beside what steps read: from other nodes, from the PFS
-
-
-class Prediction(Struct, frozen=True):
-    """One row of the answer. `seconds` None: the policy does not apply, for `reason`.
-
-    bytes: read by all nodes from each tier, from other nodes and from the PFS, with fills and double reads.
-    stall_seconds: mean time that a node waits for data, with fills before the first step.
-    pfs_in_steps: more than a thousandth of the bytes that steps read come from the PFS, so that the time depends on how
-    its readers are counted.
-    """
-
-    policy: str
-    seconds: float | None
-    stall_seconds: float | None
-    bytes: dict[str, int]
-    over_bound: float | None
-    pfs_in_steps: bool = False
-    reason: str | None = None
-    over_bound_as_published: float | None = None
 
 
 _PUBLISHED_NAMES = {row.published: row for row in POLICIES.values() if row.published is not None}
@@ -63,39 +43,53 @@ def lower_bound(case: Case) -> float:
     return total
 
 
-def predict(case: Case, policies: Sequence[str], pfs_clients: str = CONSERVED) -> Iterator[Prediction]:
+def predict(case: Case, policies: Sequence[str], pfs_clients: str = CONSERVED) -> Iterator[Row]:
     """A prediction for each policy: `policies` are of `names`."""
     bound = lower_bound(case)
     return (_predict_policy(case, name, pfs_clients, bound) for name in policies)
 
 
-def bound_row(bound: float) -> Prediction:
+def bound_row(bound: float) -> Row:
     """The row of the lower bound."""
-    return Prediction(LOWER_BOUND, bound, 0.0, {}, 0.0)
+    return Row(
+        policy=LOWER_BOUND, seconds=bound, stall_seconds=0.0, bytes={}, over_bound=0.0, pfs_in_steps=False, reason=None
+    )
 
 
-def _predict_policy(case: Case, name: str, pfs_clients: str, bound: float) -> Prediction:
+def row_without(name: str, reason: str) -> Row:
+    """The row of a policy that does not apply."""
+    return Row(
+        policy=name, seconds=None, stall_seconds=None, bytes={}, over_bound=None, pfs_in_steps=False, reason=reason
+    )
+
+
+def _predict_policy(case: Case, name: str, pfs_clients: str, bound: float) -> Row:
     if name == LOWER_BOUND:
         return bound_row(bound)
     try:
         outcome, filled, before = run(case, policy_of(name), pfs_clients)
     except DoesNotApplyError as error:
-        return Prediction(name, None, None, {}, None, reason=str(error))
+        return row_without(name, str(error))
     return row(case, name, outcome, filled, before, bound)
 
 
-def row(case: Case, name: str, outcome: Outcome, filled: Filled, before: float, bound: float) -> Prediction:
-    """The outcome of an engine as a prediction. `before`: seconds of the fills before the first step."""
+def row(case: Case, name: str, outcome: Outcome, filled: Filled, before: float, bound: float) -> Row:
+    """The outcome of an engine as a row. `before`: seconds of the fills before the first step.
+
+    bytes: read by all nodes, with fills and double reads. stall_seconds: with fills before the first step.
+    pfs_in_steps: more than a thousandth of the bytes that steps read come from the PFS.
+    """
     names = [*(tier.name for tier in case.system.tiers[1:]), "remote", "pfs"]
     read = outcome.read.sum(axis=0)
     read[-2:] += filled
-    return Prediction(
+    return Row(
         policy=name,
         seconds=outcome.seconds,
         stall_seconds=before + float(outcome.stalls.mean()),
         bytes={tier: round(megabytes * MB) for tier, megabytes in zip(names, read, strict=True)},
         over_bound=outcome.seconds / bound - 1,
         pfs_in_steps=bool(outcome.read[:, -1].sum() > 1e-3 * outcome.read.sum()),
+        reason=None,
     )
 
 
@@ -116,17 +110,17 @@ def run(case: Case, policy: Policy, pfs_clients: str) -> tuple[Outcome, Filled, 
         keeps, blocks = _place(case, policy, pfs_clients)
         fills = [fill(node, case.megabytes, case.costs) for node in keeps]
         if blocks:
-            fills = [published.behind_first_block(*node) for node in zip(fills, blocks, strict=True)]
-            planned = published.first_fetches(fills, blocks)
+            fills = [stepwise.behind_first_block(*node) for node in zip(fills, blocks, strict=True)]
+            planned = stepwise.first_fetches(fills, blocks)
         if rule.first:
             before = fills[-1].end if pfs_clients == PUBLISHED else max(node.end for node in fills)
         copies = all_copies([node.at_once() for node in fills] if rule.first else fills, len(case.sizes))
         sequences = _sequences(case, rule, keeps)
     traces = [trace(ids, case.megabytes, has, tiers) for ids, has in zip(sequences, copies, strict=True)]
-    clients: published.LoggedClients | None = None
+    clients: stepwise.LoggedClients | None = None
     if pfs_clients == PUBLISHED:
-        traces = [published.without_room_for_old(*node) for node in zip(traces, sequences, strict=True)]
-        clients = published.LoggedClients(case.nodes, planned)
+        traces = [stepwise.without_room_for_old(*node) for node in zip(traces, sequences, strict=True)]
+        clients = stepwise.LoggedClients(case.nodes, planned)
     outcome = stepwise.simulate(traces, case.batch, behaviour, case.costs, before, clients)
     return outcome, filled_by(fills), before
 
@@ -162,8 +156,8 @@ def _sequences(case: Case, rule: Placement, keeps: Sequence[NodeContents]) -> li
     return [rule.redraw(keeps, node, count, case.per_epoch, case.seed).astype(np.int32) for node in range(case.nodes)]
 
 
-def _place(case: Case, policy: Policy, pfs_clients: str) -> tuple[list[NodeContents], list[published.Block]]:
+def _place(case: Case, policy: Policy, pfs_clients: str) -> tuple[list[NodeContents], list[stepwise.Block]]:
     assert policy.rule.keep is not None
-    if pfs_clients == PUBLISHED and policy.placement == published.CLAIRVOYANT:
-        return published.clairvoyant(case.sequences, case.sizes, case.capacities, case.system.tiers[0].capacity)
+    if pfs_clients == PUBLISHED and policy.placement == stepwise.CLAIRVOYANT:
+        return stepwise.clairvoyant(case.sequences, case.sizes, case.capacities, case.system.tiers[0].capacity)
     return policy.rule.keep(case.sequences, case.sizes, case.capacities, case.per_epoch), []

@@ -23,20 +23,20 @@ from dlio_bench.harness.plan.placement.rule import NodeContents
 from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.simulator import conserved, stepwise
 from dlio_bench.harness.simulator.cases import Case
-from dlio_bench.harness.simulator.fills import NEVER, Copies, Fill, fill, local_copies, trace
-from dlio_bench.harness.simulator.model import Crowd, Floats, Outcome
+from dlio_bench.harness.simulator.model import NEVER, Copies, Crowd, Fill, Floats, Outcome, fill, local_copies, trace
 from dlio_bench.harness.simulator.predict import (
     CONSERVED,
     LOWER_BOUND,
     WORST,
     Filled,
-    Prediction,
     bound_row,
     filled_by,
     policy_of,
     row,
+    row_without,
     useful,
 )
+from dlio_bench.reports.simulation.types import Row
 from dlio_bench.signals import interruptible
 
 ALL_NODES = 10_000_000  # accesses up to which every node is simulated: about 200 bytes each
@@ -82,7 +82,7 @@ def stream(case: Case, sampled: int) -> Streamed:
     return Streamed(largest.reshape(-1), nodes, list(sequences.reshape(sampled, -1)))
 
 
-def predict(case: Case, policies: Sequence[str], pfs_clients: str, sampled: int) -> Iterator[Prediction]:
+def predict(case: Case, policies: Sequence[str], pfs_clients: str, sampled: int) -> Iterator[Row]:
     """A prediction for each policy, or the reason why a sample cannot give one. `pfs_clients`: conserved or worst."""
     streamed = stream(case, sampled)
     bound = case.costs.batch_seconds(float(streamed.largest.sum()), case.batch * len(streamed.largest))
@@ -100,7 +100,7 @@ def predict(case: Case, policies: Sequence[str], pfs_clients: str, sampled: int)
         else:
             hint = " --pfs-clients conserved estimates it." if policy.placement in ESTIMATED[CONSERVED] else ""
             reason = f"Only {sampled} of {case.nodes} nodes are simulated, and this policy needs all of them.{hint}"
-            yield Prediction(name, None, None, {}, None, reason=f"{reason} Use fewer nodes or epochs.")
+            yield row_without(name, f"{reason} Use fewer nodes or epochs.")
 
 
 def _conserved(case: Case, policy: Policy, streamed: Streamed, crowd: Crowd) -> tuple[Outcome, Filled]:

@@ -9,7 +9,7 @@ from dlio_bench.benchmarks.pipeline import Pipeline
 from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.commands.run.asked.choice import policy
+from dlio_bench.harness.commands.run.asked.job import policy
 from dlio_bench.harness.plan.policies import Policy
 from tests.contract import test_readers
 from tests.contract.test_readers import ReaderContract

@@ -11,7 +11,7 @@ import pytest
 
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.system import System, load
-from dlio_bench.harness.commands.run.predicted import forecast
+from dlio_bench.harness.commands.run.predicted import prediction
 from tests.mpi.conftest import Gate, dlio, start
 from tests.needs import needs
 from tests.processes import until
@@ -102,9 +102,9 @@ def the_prediction_is_there_before_the_run_and_shown_after_it(cache: Path, folde
 def test_without_a_description_the_machine_is_measured_first(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(forecast, "SCRATCH_BYTES", 16_000_000)
-    few = partial(forecast.Calibration, threads=(1, 2), sample_bytes=(65_536, 1 << 20))
-    monkeypatch.setattr(forecast, "Calibration", few)
+    monkeypatch.setattr(prediction, "SCRATCH_BYTES", 16_000_000)
+    few = partial(prediction.Calibration, threads=(1, 2), sample_bytes=(65_536, 1 << 20))
+    monkeypatch.setattr(prediction, "Calibration", few)
     monkeypatch.setenv("DLIO_BENCH_CACHE", str(cache))
     monkeypatch.chdir(tmp_path)
     fast = PFS.replace("100MB/s", "800MB/s")

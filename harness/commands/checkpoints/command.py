@@ -43,7 +43,7 @@ CHECKPOINTS = 2  # of a trial, by default
 def checkpoint(options: Options) -> int:
     """The whole command: 0 when all was measured, 3 where the result is INVALID. Raises BenchError."""
     job = job_of(options)
-    model = models.MODELS[job.model]
+    model = models.models_by_name()[job.model]
     ranks = Ranks("commands.checkpoints.rank", job.nodes, job.ranks_per_node, options.launcher, job.virtual)
     argv = ranks.start().argv  # what cannot be launched is refused before anything is made
     if options.dry_run:

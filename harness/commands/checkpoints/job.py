@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dlio_bench.benchmarks.published_models.models import MODELS
+from dlio_bench.benchmarks.published_models.models import models_by_name
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.free_space import block_bytes, free_bytes, free_files
 from dlio_bench.harness.cluster.job import SavedJob
@@ -15,7 +15,7 @@ ENTRY = 256  # bytes of a file's entries in its folder and in the manifest
 
 
 class Job(SavedJob, frozen=True):
-    """model: its name in MODELS. checkpoints: written, then read, in each of `trials`. place: folder for the sets."""
+    """model: its name. checkpoints: written, then read, in each of `trials`. place: folder for the sets."""
 
     model: str
     nodes: int
@@ -38,7 +38,7 @@ class Job(SavedJob, frozen=True):
     @property
     def parts(self) -> list[Part]:
         """What each rank writes into which file."""
-        return parts(MODELS[self.model], self.ranks, self.shards, self.layout, self.fraction)
+        return parts(models_by_name()[self.model], self.ranks, self.shards, self.layout, self.fraction)
 
     @property
     def shift(self) -> int:

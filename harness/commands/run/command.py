@@ -11,8 +11,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.errors import BenchError
+from dlio_bench.errors import BenchError, UsageError
 from dlio_bench.harness.cluster.start import Launch, require_reachable
+from dlio_bench.harness.commands.checkpoints import limited
 from dlio_bench.harness.commands.run import resuming
 from dlio_bench.harness.commands.run.asked import data
 from dlio_bench.harness.commands.run.asked.job import Job
@@ -23,10 +24,7 @@ from dlio_bench.harness.commands.run.asked.request import Request, look_up
 from dlio_bench.harness.commands.run.asked.sizing import TrialSize
 from dlio_bench.harness.commands.run.asked.tracing import SPANS
 from dlio_bench.harness.commands.run.asked.training import require_labelled
-from dlio_bench.harness.commands.run.judging import judged, require_covered, with_limits
-from dlio_bench.harness.commands.run.measurement import first_look, measure, plan_launch, sized
-from dlio_bench.harness.commands.run.placing import local_tiers, placed
-from dlio_bench.harness.commands.run.predicted.forecast import forecast, require_possible
+from dlio_bench.harness.commands.run.measurement import first_look, local_tiers, measure, placed, plan_launch, sized
 from dlio_bench.harness.commands.run.resuming import Finished
 from dlio_bench.harness.commands.run.told.building import Setting
 from dlio_bench.harness.commands.run.told.dry import describe
@@ -40,14 +38,14 @@ from dlio_bench.harness.storage.direct import alignment_of
 from dlio_bench.reports import storage
 from dlio_bench.reports.comparing import repetition
 from dlio_bench.reports.document import result
+from dlio_bench.reports.document.files import write_whole
 from dlio_bench.reports.document.typed import to_json
 from dlio_bench.reports.document.types import Draft, Result
 from dlio_bench.reports.judging import judge
 from dlio_bench.reports.judging import text as judgement_text
-from dlio_bench.reports.judging.judgement import Judgement
+from dlio_bench.reports.judging.judgement import NAME, Judgement, as_json
 from dlio_bench.reports.judging.limits import Limits
 from dlio_bench.reports.numbers.meetings import Steps
-from dlio_bench.reports.run import html, text
 from dlio_bench.reports.traces import timeline
 
 
@@ -96,7 +94,10 @@ def run(options: Options, earlier: Sequence[Result] = ()) -> int:
     size = replace(size, notes=(*size.notes, *notes))
     planned = jobs(request, size, source.folder, validation)
     launches = [plan_launch(job, options.launcher) for job in planned]  # refused before anything is made
-    require_possible(options, source.folder)
+    if options.predict:
+        from dlio_bench.harness.commands.run.predicted.prediction import require_possible
+
+        require_possible(options, source.folder)
     if options.io == DIRECT:
         data.require_direct(source)
     if options.dry_run:
@@ -144,9 +145,11 @@ def _measured(work: Work, place: resuming.Folder, tiers: tuple[str, ...]) -> tup
     if resumed:
         counts = ", ".join(map(str, resumed))
         print(f"Going on in {place.path}: --nodes {counts} was finished before.", file=sys.stderr)
-    predicted = (
-        forecast(request.options, planned, dataset, place.path, progress) if request.options.predict and left else None
-    )
+    predicted = None
+    if request.options.predict and left:
+        from dlio_bench.harness.commands.run.predicted.prediction import forecast
+
+        predicted = forecast(request.options, planned, dataset, place.path, progress)
     setting = Setting(request, dataset, (*size.notes, *sharded), work.yardstick)
     try:
         for template in left:
@@ -206,6 +209,8 @@ def _judged(
     pairs: Sequence[Finished], asked: Limits | None, folder: Path, progress: Progress, options: Options
 ) -> tuple[Judgement | None, int]:
     """Judge, and write the page and what a CI job takes; the exit status too."""
+    from dlio_bench.reports.run import html
+
     judgement = None if asked is None else judged(pairs, asked, folder)
     html.write(pairs, folder / "report.html", judgement)
     progress.done()
@@ -243,6 +248,8 @@ def _print_plans(
 
 
 def _print(pairs: Sequence[Finished], folder: Path, judgement: Judgement | None, options: Options) -> None:
+    from dlio_bench.reports.run import text
+
     results = [complete for complete, _ in pairs]
     if options.json:
         print(json.dumps([to_json(complete) for complete in results]))
@@ -253,3 +260,41 @@ def _print(pairs: Sequence[Finished], folder: Path, judgement: Judgement | None,
         print(f"  results  {folder}\n  report   {folder / 'report.html'}")
         if SPANS in options.trace:
             print(f"  spans    {timeline.spans_in(folder)} recorded, for: dlio-bench trace {shlex.quote(str(folder))}")
+
+
+def with_limits(options: Options) -> tuple[Options, Limits | None]:
+    """The limits that --limits names, and the options with the trials that they ask for, unless the user gave some."""
+    if options.limits is None:
+        if options.require is not None:
+            raise UsageError(f"--require {options.require} needs limits to judge by. Name their file with --limits.")
+        return options, None
+    asked = limited.load(options.limits)
+    return replace(options, trials=options.trials or asked.settings.trials), asked
+
+
+def require_covered(request: Request, asked: Limits) -> None:
+    """UsageError where no limit is for what the run will measure, or the run has fewer trials than the limits ask."""
+    options = request.options
+    if options.trials is not None and options.trials < asked.settings.trials:
+        raise UsageError(
+            f"--trials {options.trials}: '{options.limits}' asks for {asked.settings.trials}. Give --trials "
+            f"{asked.settings.trials}, or leave it out."
+        )
+    per_node = options.ranks_per_node * len(request.models)
+    scales = [f"{nodes}x{per_node}" for nodes in options.nodes]
+    rows = [(name, row.name) for name, row in request.readers.items()]
+    if not any(
+        limit.covers(options.workload, names, scale) for limit in asked.limits for names in rows for scale in scales
+    ):
+        raise UsageError(
+            f"'{options.limits}' has no limit for {options.workload} with {', '.join(request.readers)} at "
+            f"{', '.join(scales)} (nodes x ranks of a node). Add a table, such as "
+            f'[{options.workload}.{next(iter(request.readers))}."{scales[0]}"], or run without --limits.'
+        )
+
+
+def judged(finished: Sequence[tuple[Result, Steps]], asked: Limits, folder: Path) -> Judgement:
+    """Judge what was measured, by the limits that are for it, and write judgement.json into the folder of the run."""
+    judgement = judge.judge(finished, asked, partial=True)
+    write_whole(folder / NAME, as_json(judgement).encode())
+    return judgement

@@ -5,7 +5,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,29 +14,76 @@ from msgspec.structs import replace
 
 from dlio_bench import signals
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.errors import BenchError, DataError
-from dlio_bench.harness.cluster import stacks
+from dlio_bench.errors import BenchError, DataError, UsageError
+from dlio_bench.harness.cluster import allocation, stacks
 from dlio_bench.harness.cluster.job import MEASURED_FILE
 from dlio_bench.harness.cluster.process import LOG, launch
 from dlio_bench.harness.cluster.start import JOB, Launch, Ranks
 from dlio_bench.harness.commands.run.asked.job import Job
+from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.asked.request import Request
 from dlio_bench.harness.commands.run.asked.sizing import LONGER, Minimum, TrialSize
 from dlio_bench.harness.commands.run.asked.tracing import SPANS, XPLANE
 from dlio_bench.harness.commands.run.measured import documents, unfinished_spans
 from dlio_bench.harness.commands.run.measured.documents import JobMeasured, ReaderMeasured
 from dlio_bench.harness.commands.run.measured.outlook import SAMPLE
-from dlio_bench.harness.commands.run.placing import placed
-from dlio_bench.harness.commands.run.told.building import Launched, Setting, build
+from dlio_bench.harness.commands.run.told.building import Setting, build
 from dlio_bench.harness.ground.folders import work_folder
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.live.journal import Journal
+from dlio_bench.harness.machine.temp_folders import temp_folder
+from dlio_bench.harness.storage.pfs import process
+from dlio_bench.harness.storage.pfs.process import emulation_of
+from dlio_bench.harness.storage.tier import NODES
 from dlio_bench.reports.document.environment import Launcher
 from dlio_bench.reports.document.types import Draft
 from dlio_bench.reports.numbers.meetings import Steps
 from dlio_bench.reports.traces.timeline import SPANS_NAME, xplane_name
 
 EpochSeconds = tuple[float, float]  # of the first and of a later epoch
+
+
+@contextmanager
+def tier_folders(nodes: int, below: Path | None = None) -> Iterator[tuple[str, ...]]:
+    """A local-tier folder for each node of this machine, in `below` or the temporary folder. They go with the run.
+
+    UsageError if `below` is not a folder.
+    """
+    if below is not None and not below.is_dir():
+        raise UsageError(f"--local-tier {below} is not a folder. Give one on node-local storage.")
+    with temp_folder(NODES, below) as base:
+        folders = [base / f"node{number:03d}" for number in range(nodes)]
+        for folder in folders:
+            folder.mkdir()
+        yield tuple(map(str, folders))
+
+
+@contextmanager
+def local_tiers(options: Options) -> Iterator[tuple[str, ...]]:
+    """The local-tier folder of every virtual node of a run. Real nodes make their own: see measured/node.py."""
+    if allocation.nodes() is None:
+        with tier_folders(max(options.nodes), options.local_tier) as folders:
+            yield folders
+    else:
+        yield ()
+
+
+@contextmanager
+def placed(template: Job, dataset: Dataset, tiers: tuple[str, ...]) -> Iterator[Job]:
+    """The job with its dataset, the folders of its nodes, and the mounts of the emulated file system if it has one.
+
+    On real hosts the ranks make the mounts.
+    """
+    job = replace(template, dataset_digest=dataset.digest, tier_folders=tiers[: template.nodes])
+    if job.pfs is None or allocation.nodes() is not None:
+        yield job
+        return
+    if job.store:
+        with process.links(job.nodes) as (nodes, shared):
+            yield replace(job, mounts=nodes, board=shared)
+        return
+    with emulation_of(job.pfs, dataset, job.nodes) as emulation:
+        yield replace(job, mounts=tuple(map(str, emulation.mounts)), board=str(emulation.board))
 
 
 def plan_launch(job: Job, launcher: str | None, work: Path = JOB) -> Launch:
@@ -95,10 +142,12 @@ def measure(
         failure = error
         damage = str(error) if verifying and isinstance(error, DataError) else None
     measured = documents.load(work / MEASURED_FILE, JobMeasured)
-    launched = Launched(Launcher(start.launcher, list(start.argv), retries), ready)
+    started = Launcher(start.launcher, list(start.argv), retries)
+    environment = replace(measured.environment, launcher=started, startup_seconds=ready)
+    measured = replace(measured, environment=environment)
     for reader in finished:
         reader_measured, steps = _left(work, reader, damage)
-        yield build(reader, measured.job, setting, measured, launched, reader_measured, steps), steps
+        yield build(reader, setting, measured, reader_measured, steps), steps
         if SPANS in job.options.trace and place is not None:
             (work / f"{reader}-{SPANS_NAME}").replace(place(reader, job) / SPANS_NAME)
             for name in map(xplane_name, range(job.ranks) if XPLANE in job.options.trace else ()):

@@ -10,8 +10,8 @@ from msgspec.structs import fields, replace
 from dlio_bench.datagen import objects
 from dlio_bench.datagen.manifest import NAME, file_sha256
 from dlio_bench.errors import DataError, UsageError
+from dlio_bench.harness.commands.run.asked.jobs import BY_NODES, restored
 from dlio_bench.harness.commands.run.asked.options import COLD, Options
-from dlio_bench.harness.commands.run.asked.repeating import BY_NODES, restored
 from dlio_bench.harness.commands.run.asked.request import look_up
 from dlio_bench.harness.ground.folders import cache_folder
 from dlio_bench.harness.storage.object_store import mirrored

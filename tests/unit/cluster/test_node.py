@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.commands.run.measured import node
-from dlio_bench.harness.commands.run.told.nodes import notes
+from dlio_bench.harness.commands.run.told.building import node_notes
 from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.reports.document.environment import Host, NodeRoom
@@ -121,7 +121,7 @@ def test_clocks_and_sizes_that_differ_are_noted() -> None:
     job = replace(JOB, virtual=False, real=True, left_open=("memory", "disk"))
     rooms = [NodeRoom(memory_bytes=100, disk_tier_bytes=size) for size in (2000, 1000)]
     hosts = {"a": Host(room=rooms[0]), "b": Host(room=rooms[1], clock_offset_seconds=-2.0)}
-    clock, disk = notes(job, hosts, "a")
+    clock, disk = node_notes(job, hosts, "a")
     assert "the clock of b is 2 s behind that of a" in clock
     assert "the tier 'disk' of every node is taken as 1 kB, which b has; a has 2 kB" in disk
-    assert not list(notes(JOB, {"a": Host(clock_offset_seconds=0.05)}, "a"))
+    assert not list(node_notes(JOB, {"a": Host(clock_offset_seconds=0.05)}, "a"))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlio_bench.benchmarks.published_models.models import LLAMA3_8B, LLAMA3_405B, MODELS, SUBSET, find
+from dlio_bench.benchmarks.published_models.models import LLAMA3_8B, LLAMA3_405B, SUBSET, find, models_by_name
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.commands.checkpoints.options import FILE_PER_RANK, LAYOUTS, SHARDED, SINGLE_FILE
 from dlio_bench.harness.commands.checkpoints.parts import default_shards, parts, sizes, total
@@ -40,7 +40,7 @@ def test_stages_hold_the_layers_that_upstream_gives_them() -> None:
 
 
 @given(
-    model=st.sampled_from(sorted(MODELS)),
+    model=st.sampled_from(sorted(models_by_name())),
     ranks=st.sampled_from([1, 2, 3, 4, 8]),
     layout=st.sampled_from(LAYOUTS),
     fraction=st.floats(1e-9, 1),
@@ -48,8 +48,8 @@ def test_stages_hold_the_layers_that_upstream_gives_them() -> None:
 def test_every_layout_holds_the_same_bytes_and_no_two_parts_overlap(
     model: str, ranks: int, layout: str, fraction: float
 ) -> None:
-    shards = ranks if ranks > 1 and model != "llama3-405b" else default_shards(MODELS[model], ranks) * ranks
-    sharded, chosen = (parts(MODELS[model], ranks, shards, kind, fraction) for kind in (SHARDED, layout))
+    shards = ranks if ranks > 1 and model != "llama3-405b" else default_shards(models_by_name()[model], ranks) * ranks
+    sharded, chosen = (parts(models_by_name()[model], ranks, shards, kind, fraction) for kind in (SHARDED, layout))
     assert total(chosen) == total(sharded)
     assert {part.rank for part in chosen} == set(range(ranks))
     assert sum(sizes(chosen).values()) == total(chosen)
@@ -74,7 +74,7 @@ def test_few_ranks_write_the_files_of_many() -> None:
 
 
 def test_weights_and_state_are_shared_out_whole() -> None:
-    model = MODELS["hepcnn"]  # Adam in single precision: three arrays, weights among them
+    model = models_by_name()["hepcnn"]  # Adam in single precision: three arrays, weights among them
     assert total(parts(model, 3, 3, SHARDED)) == 3 * 4 * 594_178
 
 

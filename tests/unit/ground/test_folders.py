@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
-from dlio_bench.harness.commands.run.placing import tier_folders
+from dlio_bench.harness.commands.run.measurement import tier_folders
 from dlio_bench.harness.ground.folders import UNFINISHED, output_folder, work_folder
 from dlio_bench.harness.live.status import NAME
 from dlio_bench.harness.storage.tier import NODES

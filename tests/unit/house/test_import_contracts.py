@@ -219,6 +219,29 @@ def test_a_rank_carries_no_report_and_no_tensorflow() -> None:
     assert not loaded("import dlio_bench.harness.commands.run.measured.rank") & unwanted
 
 
+def test_the_spine_of_a_run_knows_no_observer() -> None:
+    room = ROOT / "harness/commands/run/measured"
+    observers = {file for name, _ in names(room / "observers.py") if (file := file_of(name)) and file.parent == room}
+    shared = {room / f"{name}.py" for name in ("observer", "site", "observers")}
+    for name in ("rank", "trial", "loop"):
+        assert not {file_of(imported) for imported, _ in names(room / f"{name}.py")} & (observers - shared)
+
+
+def test_a_run_loads_no_more_files_of_ours_than_one_can_know() -> None:
+    files = {file for path in ("command", "measured/rank") for file in _reached(f"harness/commands/run/{path}.py")}
+    assert len(files) <= 230  # without __init__.py; more is a decision
+
+
+def _reached(start: str) -> set[Path]:
+    """The files of ours that load with one."""
+    reached, waiting = set[Path](), [ROOT / start]
+    while waiting:
+        if (path := waiting.pop()) not in reached:
+            reached.add(path)
+            waiting += [file for name, early in names(path) if early and (file := file_of(name))]
+    return reached
+
+
 def test_the_walk_sees_early_and_late_imports(tmp_path: Path) -> None:
     source = """
 import a.b

@@ -26,7 +26,7 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import example
 from dlio_bench.datagen.layout import RANDOM, TRAIN, VALIDATION
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.commands.run.asked.choice import executed, policy
+from dlio_bench.harness.commands.run.asked.job import executed, policy
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.asked.request import look_up
 from dlio_bench.harness.commands.run.measured.consumer import damaged

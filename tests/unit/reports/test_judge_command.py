@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dlio_bench.benchmarks.published_models.models import MODELS, SUBSET
+from dlio_bench.benchmarks.published_models.models import SUBSET, models_by_name
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.errors import one_of
 from dlio_bench.harness.cli import main
@@ -172,7 +172,7 @@ def test_bad_limits_and_an_empty_folder_are_refused(
 
 def test_a_refusal_lists_names_in_their_order(delivered: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
     (tmp_path / "limits.toml").write_text(LIMITS.replace("[cdb", "[other"))
-    known = one_of([*dict.fromkeys((*WORKLOADS, *MODELS, SUBSET))])
+    known = one_of([*dict.fromkeys((*WORKLOADS, *models_by_name(), SUBSET))])
     assert known in refused("judge", str(delivered), "--limits", "limits.toml")
 
 

@@ -19,6 +19,7 @@ from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.session import Reader
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.timeline import StepLog
+from dlio_bench.harness.training.trainer import Emulated
 from dlio_bench.reports.document.trials import RankLoad
 
 FRACTION = 0.01
@@ -40,7 +41,7 @@ def beside(every: int, below: Path) -> Iterator[CheckpointsBeside]:
 def begun(made: CheckpointsBeside, steps: int) -> Running:
     """A trial after its steps."""
     times = TrialTimes(0, 0, [np.zeros((steps, 1), np.int64)], StepLog.empty(steps, 1))
-    trial = Running("naive", find("naive"), cast(Reader, None), times, copies=False)
+    trial = Running("naive", find("naive"), cast(Reader, None), Emulated(0.0), times, copies=False, behind={})
     made.before_trial(trial)
     for step, call in made.after_step(Segment(trial, [0], steps, times.log)).items():
         call(step, iter(()))

@@ -117,9 +117,8 @@ def test_what_cannot_be_told_of_a_trial_does_not_end_it(monkeypatch: pytest.Monk
 
     times = SimpleNamespace(log=SimpleNamespace(clock=filled(2, 8)), passes=(), plan=[np.zeros((8, 4))])
     job = SimpleNamespace(readers={}, batch=4)
-    looking = Outlook(cast("Any", job), cast("Any", Broken()), lambda _: None)
-    looking.start()
-    looking.watch(cast("Any", times))
-    until(lambda: len(asked) > 2)
-    looking.rest()
-    looking.end()
+    trial = cast("Any", SimpleNamespace(times=times, trainer=Broken()))
+    with Outlook(cast("Any", job), lambda _: None) as looking:
+        looking.before_trial(trial)
+        until(lambda: len(asked) > 2)
+        looking.after_trial(trial)

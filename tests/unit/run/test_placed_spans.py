@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from dlio_bench.components import CODE
-from dlio_bench.harness.commands.run.measured.trainer_rows import placed
+from dlio_bench.harness.commands.run.measured.spans import placed
 from dlio_bench.recorder import NO_EPOCH, NOWHERE, ROW
 
 STEPS = 2  # of an epoch

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from dlio_bench.harness.cluster.comm import Solo
-from dlio_bench.harness.commands.run.measured import steps_file
+from dlio_bench.harness.commands.run.measured import documents
 
 RANKS, STEPS, TRIALS = 64, 2000, 3
 AT_ONCE = 4
@@ -44,7 +44,7 @@ class First(Solo):
 def test_the_file_is_what_numpy_makes_of_all_arrays_in_the_memory_of_a_few(tmp_path: Path) -> None:
     own = [arrays(0, trial) for trial in range(TRIALS)]
     tracemalloc.start()
-    steps_file.write(tmp_path / "a.npz", own, First())
+    documents.write_steps(tmp_path / "a.npz", own, First())
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < 20 * AT_ONCE * STEPS * 8 < RANKS * TRIALS * STEPS * 8
@@ -65,6 +65,6 @@ def test_a_disk_that_fills_up_leaves_no_file_and_one_error(tmp_path: Path, capsy
             raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space left"):
-        steps_file.write(tmp_path / "a.npz", [arrays(0, 0)], Full())
+        documents.write_steps(tmp_path / "a.npz", [arrays(0, 0)], Full())
     assert not (tmp_path / "a.npz").exists()
     assert "ignored" not in capsys.readouterr().err

@@ -18,7 +18,7 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import TRAIN, VALIDATION
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cli import main
-from dlio_bench.harness.commands.run.asked.choice import executed, policy, validation_order
+from dlio_bench.harness.commands.run.asked.job import executed, policy, validation_order
 from dlio_bench.harness.plan.orders import Order, Shape, find_order
 from dlio_bench.harness.plan.validation import Passes, epochs_of, share
 from tests.datasets import made

@@ -11,9 +11,9 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster.system import Rates, Stream, System, Tier
 from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.commands.run.asked.jobs import jobs
-from dlio_bench.harness.commands.run.asked.models import TrainedModel
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.asked.request import look_up
+from dlio_bench.harness.commands.run.asked.training import TrainedModel
 from dlio_bench.harness.commands.run.predicted import prediction
 from dlio_bench.harness.commands.run.predicted.streams import Queue, rates_of
 from dlio_bench.harness.plan.policies import find as policy

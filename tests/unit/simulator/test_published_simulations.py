@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from dlio_bench.harness.cluster.system import Rates, shipped_system
 from dlio_bench.harness.plan.placement.rule import Behaviour, from_file_system
-from dlio_bench.harness.simulator import published, stepwise
+from dlio_bench.harness.simulator import stepwise
 from dlio_bench.harness.simulator.cases import SCENARIOS, Case
-from dlio_bench.harness.simulator.fills import Trace, fill
+from dlio_bench.harness.simulator.model import Trace, fill
 from dlio_bench.harness.simulator.predict import PUBLISHED, WORST, names, predict
 
 pytestmark = pytest.mark.slow
@@ -82,20 +82,20 @@ def test_loading_first_costs_what_the_closed_forms_say() -> None:
 def test_no_tier_fetches_before_the_first_block_is_there() -> None:
     case, ones = scenario("S1"), np.ones(6, np.int64)
     own = [np.array([3, 1, 1, 0, 2, 2, 2, 4])]
-    keeps, blocks = published.clairvoyant(own, ones, [3, 2], staging=2)
+    keeps, blocks = stepwise.clairvoyant(own, ones, [3, 2], staging=2)
     assert [ids.tolist() for ids in keeps[0].tiers] == [[1, 2, 0], [3, 4]]  # the block by first access, then the others
     assert blocks == [(2, 0)]
     plain = fill(keeps[0], np.ones(6), case.costs)
-    late = published.behind_first_block(plain, blocks[0])
+    late = stepwise.behind_first_block(plain, blocks[0])
     wait = plain.done[0][1]
     assert [times.tolist() for times in late.starts] == [[0, 0, wait], [wait, wait]]
     assert late.done[1].tolist() == [wait + plain.done[1][0]] * 2
-    assert published.first_fetches([late], blocks) == [[0, 0]]
+    assert stepwise.first_fetches([late], blocks) == [[0, 0]]
     nothing = fill(from_file_system([np.zeros(0, np.int64)] * 2), np.ones(6), case.costs)
-    assert published.behind_first_block(nothing, (0, 0)).end == 0
+    assert stepwise.behind_first_block(nothing, (0, 0)).end == 0
     # a tier holds what its own capacity takes, of the block too
     for capacities, held in (([0, 0], [[], []]), ([1, 1], [[2], [1]]), ([0, 3], [[], [1, 2, 0]])):
-        keeps, _ = published.clairvoyant(own, ones, capacities, staging=2)
+        keeps, _ = stepwise.clairvoyant(own, ones, capacities, staging=2)
         assert [ids.tolist() for ids in keeps[0].tiers] == held
 
 
@@ -132,5 +132,5 @@ def test_what_the_buffer_held_before_takes_no_room() -> None:
     one = Trace(np.ones(4), never, np.zeros(4, np.int8), (never, never))
     # room for one: the others are read on demand, or staged a batch late; with room for all they are there in time
     crowded = stepwise.simulate([one], 4, Behaviour(ahead=True), costs).seconds
-    roomy = stepwise.simulate([published.without_room_for_old(one, ids)], 4, Behaviour(ahead=True), costs).seconds
+    roomy = stepwise.simulate([stepwise.without_room_for_old(one, ids)], 4, Behaviour(ahead=True), costs).seconds
     assert (crowded, roomy) == (1 + 1 + 3 * 2, 1 + 4)

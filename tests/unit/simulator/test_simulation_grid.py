@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dlio_bench.harness.cli import main
-from dlio_bench.harness.simulator import answers, axes, command, scale
-from dlio_bench.harness.simulator.axes import Axis
+from dlio_bench.harness.simulator import answers, command, scale
+from dlio_bench.harness.simulator.options import Axis, parse_axis
 from dlio_bench.reports.document.typed import to_json
 from dlio_bench.reports.simulation import document as simulation
 
@@ -140,8 +140,8 @@ def test_a_large_job_is_expected_to_take_what_its_sample_does() -> None:
 
 
 def test_axes_take_sizes_and_counts() -> None:
-    assert axes.parse("ram=0GB, 10GiB") == Axis("ram", (0, 10 * 2**30))
-    assert axes.parse(" nodes = 16,4 ") == Axis("nodes", (16, 4))
+    assert parse_axis("ram=0GB, 10GiB") == Axis("ram", (0, 10 * 2**30))
+    assert parse_axis(" nodes = 16,4 ") == Axis("nodes", (16, 4))
 
 
 def test_a_grid_that_fails_leaves_no_folder(refused: Callable[..., str], tmp_path: Path) -> None:

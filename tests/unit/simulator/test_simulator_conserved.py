@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from dlio_bench.harness.cluster.system import MB, Rates, Tier, shipped_system
 from dlio_bench.harness.plan.policies import POLICIES
 from dlio_bench.harness.simulator.cases import SCENARIOS, Case
-from dlio_bench.harness.simulator.predict import Prediction, predict
+from dlio_bench.harness.simulator.predict import predict
+from dlio_bench.reports.simulation.types import Row
 from tests.unit.simulator.test_keeping import BATCH, EPOCHS, SAMPLES, SIZE
 from tests.unit.simulator.test_keeping import run as keeping_run
 from tests.unit.simulator.test_runtime import machine
@@ -27,7 +28,7 @@ def small(ram: float, disk: float, *, nodes: int = 4, seed: int = 1, epochs: int
     return Case("small", sizes, nodes, 5, epochs, seed, DECK.with_capacities(tiers))
 
 
-def found(case: Case, name: str) -> Prediction:
+def found(case: Case, name: str) -> Row:
     (row,) = predict(case, [name])
     return row
 

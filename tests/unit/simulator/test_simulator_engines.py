@@ -11,10 +11,9 @@ from dlio_bench.harness.plan.placement.rule import Behaviour, from_file_system
 from dlio_bench.harness.plan.policies import POLICIES
 from dlio_bench.harness.simulator import stepwise
 from dlio_bench.harness.simulator.cases import SCENARIOS, Case
-from dlio_bench.harness.simulator.fills import Trace, all_copies, fill, round_robin, trace
-from dlio_bench.harness.simulator.model import Costs, Crowd, costs
+from dlio_bench.harness.simulator.model import Costs, Crowd, Trace, all_copies, costs, fill, round_robin, trace
 from dlio_bench.harness.simulator.predict import WORST, lower_bound, run
-from dlio_bench.harness.simulator.published import LoggedClients
+from dlio_bench.harness.simulator.stepwise import LoggedClients
 
 pytestmark = pytest.mark.slow
 

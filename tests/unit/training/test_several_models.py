@@ -9,7 +9,7 @@ import pytest
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cli import main
-from dlio_bench.harness.commands.run.asked.models import TrainedModel, listed
+from dlio_bench.harness.commands.run.asked.training import TrainedModel, models_listed
 from dlio_bench.harness.streams.crew import Layout, model_of
 from dlio_bench.harness.streams.dealing import Part, batches_of_producer
 from dlio_bench.reports.numbers import models
@@ -20,15 +20,15 @@ Draft = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 
 
 def test_models_are_counted_or_named_with_their_learning_rates() -> None:
-    assert listed(None) == listed("1") == (TrainedModel(),)
-    assert listed("3") == (TrainedModel(),) * 3
-    assert listed("cnn, cnn:lr=0.2") == (TrainedModel("cnn"), TrainedModel("cnn", 0.2))
+    assert models_listed(None) == models_listed("1") == (TrainedModel(),)
+    assert models_listed("3") == (TrainedModel(),) * 3
+    assert models_listed("cnn, cnn:lr=0.2") == (TrainedModel("cnn"), TrainedModel("cnn", 0.2))
 
 
 @pytest.mark.parametrize("text", ["0", "65", "", "cnn,", "cnn:0.2", "cnn:lr=", "cnn:lr=0", "cnn:lr=inf", ":lr=1"])
 def test_what_names_no_model_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--models"):
-        listed(text)
+        models_listed(text)
 
 
 def test_each_node_hosts_as_many_ranks_of_each_model() -> None:

@@ -1,30 +1,33 @@
-"""The job of a run, which every rank gets; the files and samples that it reads, and how it cuts them into steps."""
+"""The job of a run, which every rank gets: its readers, the samples that they read, and how these make steps."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import field
+from msgspec.structs import replace
 
-from dlio_bench.benchmarks import registry
 from dlio_bench.benchmarks.pipeline import Decode
+from dlio_bench.benchmarks.registry import find
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import VALIDATION
 from dlio_bench.datagen.manifest import FileEntry
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.job import SavedJob
-from dlio_bench.harness.commands.run.asked.models import TrainedModel
 from dlio_bench.harness.commands.run.asked.options import Options
-from dlio_bench.harness.commands.run.asked.training import Inference, Training, Validation
-from dlio_bench.harness.plan.orders import Shape
-from dlio_bench.harness.plan.policies import Policy
+from dlio_bench.harness.commands.run.asked.training import Inference, TrainedModel, Training, Validation
+from dlio_bench.harness.plan import policies
+from dlio_bench.harness.plan.orders import Shape, find_order
+from dlio_bench.harness.plan.policies import OWN, TF_DATA, Policy
 from dlio_bench.harness.plan.shape import ONE_ORDER, PIPELINE
+from dlio_bench.harness.plan.validation import Passes, epochs_of, share
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 from dlio_bench.harness.streams.crew import Layout, model_of
 from dlio_bench.harness.streams.settings import Streaming
 
 MEMORY = "memory"  # in `left_open`, beside the names of the tiers
+AXES = ("order", "placement", "delivery")
 
 
 class Job(SavedJob, frozen=True, kw_only=True):
@@ -63,9 +66,7 @@ class Job(SavedJob, frozen=True, kw_only=True):
     decode: bool = False  # deliver what the application makes of the view
     validation: Validation | None = None
     pfs: PfsSpec | None = None  # the emulated parallel file system
-    mounts: tuple[
-        str, ...
-    ] = ()  # node -> where it sees the dataset's folder through the emulation; its link to an object store
+    mounts: tuple[str, ...] = ()  # node -> where it sees the dataset through the emulation; its link to an object store
     tiers: Tiers = field(default_factory=Tiers)  # of each node, for samples it keeps
     steps: int = 0  # most of an epoch; 0: all
     parted: bool = False  # an epoch of `steps` is a part of a pass over the samples: each starts where the last ended
@@ -74,13 +75,12 @@ class Job(SavedJob, frozen=True, kw_only=True):
     store: str = ""  # URL of the object store that has the dataset's files; empty: they are in its folder
     board: str = ""  # the file of the mounts' counters; of the link that nodes share to an object store
     streaming: Streaming | None = None
-    step_scale: tuple[float, ...] = ()  # of the emulated step of each rank, in turn; empty: 1
     models: tuple[TrainedModel, ...] = (TrainedModel(),)
 
     @property
     def application(self) -> Workload:
         """The workload in the variant of its data."""
-        return registry.find(self.workload).of(self.options.variant)
+        return find(self.workload).of(self.options.variant)
 
     def decoded(self, dataset: Dataset) -> Decode | None:
         """What the application makes of a sample, with --decode."""
@@ -119,7 +119,8 @@ class Job(SavedJob, frozen=True, kw_only=True):
 
     def step_seconds_of(self, rank: int) -> float:
         """Emulated compute in a step of a rank that trains."""
-        return self.step_seconds * (self.step_scale[rank % len(self.step_scale)] if self.step_scale else 1.0)
+        scale = self.options.step_scale or (1.0,)
+        return self.step_seconds * scale[rank % len(scale)]
 
     @property
     def copies(self) -> int:
@@ -168,6 +169,24 @@ def shape_of(job: Job, dataset: Dataset) -> Shape:
     return _shape(job, samples_of(job, dataset), files_of(job, dataset), job.last)
 
 
+def passes_of(job: Job, dataset: Dataset) -> dict[str, Passes]:
+    """The validation passes of each reader, over equally many samples: those of the smallest share of a rank.
+
+    Empty without passes. UsageError if there is no such split.
+    """
+    shape = validation_shape(job, dataset)
+    if job.validation is None or shape is None:
+        return {}
+    workload = job.application
+    orders = {
+        name: find_order(validation_order(executed(row, workload, shape), workload))
+        for name, row in job.readers.items()
+    }
+    samples = min(share(order, shape) for order in orders.values())
+    epochs = epochs_of(job.epochs, job.validation.every)
+    return {name: Passes(order, shape, samples, epochs) for name, order in orders.items()}
+
+
 def validation_shape(job: Job, dataset: Dataset) -> Shape | None:
     """How the job cuts the validation split; None without passes over it. UsageError if there is no such split."""
     if not job.validation:
@@ -185,3 +204,54 @@ def validation_shape(job: Job, dataset: Dataset) -> Shape | None:
 def _shape(job: Job, samples: int, files: Sequence[FileEntry], last: str, first: int = 0) -> Shape:
     bounds = np.cumsum([0, *(file.samples for file in files)])
     return Shape(samples, job.model_ranks, job.batch, bounds, job.model_per_node, job.options.shard, last, first)
+
+
+def executed(row: Policy, workload: Workload, shape: Shape) -> Policy:
+    """The row with its order on this shape: some pipelines have another order if each rank has only one file."""
+    pipeline = workload.upstream
+    if row.delivery != OWN or pipeline is None or pipeline.with_one_file is None or shape.files // shape.ranks != 1:
+        return row
+    return replace(row, order=pipeline.with_one_file)
+
+
+def validation_order(row: Policy, workload: Workload) -> str:
+    """The order in which a row reads the validation split: sequential, or as published if the row is a pipeline."""
+    if row.delivery != OWN or workload.validation is None:
+        return "sequential"
+    return workload.validation.order or row.order
+
+
+def spelled(reader: str, order: str | None, placement: str | None, delivery: str | None) -> str:
+    """The name of a reader with the axes that the user set: 'naive+order=global-shuffle'."""
+    axes = zip(AXES, (order, placement, delivery), strict=True)
+    return "+".join([reader, *(f"{axis}={value}" for axis, value in axes if value)])
+
+
+def policy(name: str, workload: Workload) -> Policy:
+    """The row that a `spelled` name means for a workload. UsageError if there is none, or if its axes do not fit."""
+    reader, *parts = name.split("+")
+    axes = policies.axes_of(name, parts)
+    pipeline = workload.upstream
+    if policies.find(reader).delivery != OWN:
+        return policies.resolve(reader, **axes)
+    if pipeline is None:
+        raise UsageError(f"Workload '{workload.name}' has no published pipeline. Choose another --reader.")
+    order = axes.get("order", pipeline.order)
+    without_size = order.partition("(")[0]  # of its buffer
+    if order not in pipeline.orders and without_size not in pipeline.orders:
+        raise UsageError(
+            f"The published pipeline of {workload.name} has no order '{order}'. "
+            f"Its orders: {', '.join(pipeline.orders)}."
+        )
+    return replace(policies.resolve(reader, **axes, own_order=pipeline.order), order_known=pipeline.order_known)
+
+
+def uses_tensorflow(job: Job, row: Policy) -> bool:
+    """Whether TensorFlow is at work in a run of a reader: in its network, or in the reader's pipeline."""
+    return job.has_network or reads_by_tensorflow(job.application, row)
+
+
+def reads_by_tensorflow(workload: Workload, row: Policy) -> bool:
+    """Whether a reader is a pipeline of tf.data."""
+    pipeline = workload.upstream
+    return row.delivery == TF_DATA or (row.delivery == OWN and pipeline is not None and pipeline.tensorflow)

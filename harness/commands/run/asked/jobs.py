@@ -1,33 +1,38 @@
-"""Turns a request into jobs, one for each node count, and says what a job may use of a node."""
+"""Turns a request into jobs, one for each node count, with options that make the same job again (`run --from`)."""
 
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from msgspec.structs import replace
+import msgspec
+from msgspec.structs import fields, replace
 
-from dlio_bench.datagen.dataset import open_dataset, store_of
+from dlio_bench.datagen.dataset import Dataset, open_dataset, store_of
 from dlio_bench.datagen.manifest import NAME
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.environment import code_digest
-from dlio_bench.harness.commands.run.asked import models
+from dlio_bench.harness.cluster.job import path_of
 from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.asked.refusals import cache_regime, emulation
-from dlio_bench.harness.commands.run.asked.repeating import decided
 from dlio_bench.harness.commands.run.asked.request import Request
 from dlio_bench.harness.commands.run.asked.sizing import TrialSize
 from dlio_bench.harness.commands.run.asked.tiers import left_open, tiers_of
-from dlio_bench.harness.commands.run.asked.training import Validation
+from dlio_bench.harness.commands.run.asked.training import Validation, models_listed
 from dlio_bench.harness.ground import defaults
 from dlio_bench.harness.machine.memory import memory_bytes
+from dlio_bench.harness.readers.placed.tiers import DISK, RAM
 from dlio_bench.harness.readers.threads import POOL_THREADS, reading_threads
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 from dlio_bench.reports.view.formatting import plural
 from dlio_bench.units import format_bytes
 
 RANK_BYTES = 60_000_000  # of memory that a rank needs besides its buffers: Python, NumPy, MPI
+PROFILE = "emulate:@"
+BY_NODES = ("memory_per_node", "tiers")  # each node count has its own
 
 
 def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation | None) -> list[Job]:
@@ -89,7 +94,6 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
             infer=inference,
             pfs=pfs,
             streaming=request.streaming,
-            step_scale=options.step_scale,
             models=request.models,
         )
         _require_memory(job)
@@ -109,7 +113,7 @@ def _emulation(request: Request, folder: Path) -> PfsSpec | None:
 
 def require_machine(options: Options) -> None:
     """UsageError if this machine is too small for so many virtual nodes."""
-    per_node = options.ranks_per_node * len(models.listed(options.models))
+    per_node = options.ranks_per_node * len(models_listed(options.models))
     ranks = max(options.nodes) * per_node
     if max(options.nodes) == 1 or allocation.nodes() is not None:
         return
@@ -152,3 +156,61 @@ def _require_memory(job: Job) -> None:
             f"need {format_bytes(needed)}, but a node has {format_bytes(job.node_memory)}. Ask for a smaller --staging "
             "or fewer ranks."
         )
+
+
+def decided(job: Job, request: Request, data: Path) -> Options:
+    """Options that make this job again, with all that was decided. Paths are absolute. data: folder or URL."""
+    options = request.options
+    _, is_profile, profile = options.compute.partition(PROFILE)
+    return replace(
+        options.unmeasured,
+        nodes=(job.nodes,),
+        scale_from="",
+        readers=tuple(job.readers),
+        orders=(),
+        placements=(),
+        deliveries=(),
+        last=job.last,
+        variant=request.layout.variant,
+        data=data,
+        max_data=None,
+        cache_dir=None,
+        batch=job.batch,
+        epochs=job.epochs,
+        trials=job.trials,
+        warmup_trials=job.warmup_trials,
+        validation="none" if job.validation is None else str(job.validation.every),
+        min_seconds=request.minimum.seconds,
+        compute=f"{PROFILE}{Path(profile).resolve()}" if is_profile else options.compute,
+        resume=_absolute(options.resume),
+        sync=job.sync,
+        staging=job.staging_bytes,
+        local_tier=_absolute(options.local_tier),
+        tiers={RAM: job.tiers.ram, DISK: job.tiers.disk} if job.tiers.names else None,
+        memory_per_node=job.node_memory,
+        storage=_absolute(options.storage),
+        system=str(Path(options.system).resolve())
+        if options.system and Path(options.system).exists()
+        else options.system,
+        seed=job.seed,
+        by_nodes={},
+    )
+
+
+def kept(reader: str, job: Job, request: Request, dataset: Dataset) -> dict[str, Any]:
+    """Options, in JSON's own types, that make this job again for one of its readers."""
+    data = Path(dataset.store) if dataset.store else dataset.folder.resolve()
+    again = replace(decided(job, request, data), readers=(reader,), variant=dataset.manifest.variant)
+    return dict(msgspec.to_builtins(again, enc_hook=str))
+
+
+def restored(document: Mapping[str, Any]) -> Options:
+    """The options that `kept` made. ValueError for a document that it did not make."""
+    if unknown := sorted(set(document) - {field.name for field in fields(Options)}):
+        raise ValueError(f"options.{unknown[0]} is no option of this version")
+    options: Options = msgspec.convert(document, Options, dec_hook=path_of)
+    return options
+
+
+def _absolute(path: Path | None) -> Path | None:
+    return None if path is None else path.resolve()

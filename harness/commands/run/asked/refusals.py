@@ -5,20 +5,19 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from dlio_bench.benchmarks.published_models.models import MODELS
+from dlio_bench.benchmarks.published_models.models import models_by_name
 from dlio_bench.benchmarks.tensors import require_tensorflow
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.datagen.dataset import store_of
 from dlio_bench.datagen.formats import CONTAINERS
-from dlio_bench.errors import EnvironmentFailure, UsageError, unknown
+from dlio_bench.errors import EnvironmentFailure, UsageError, refuse, unknown
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.commands.checkpoints.options import SHARDED
 from dlio_bench.harness.commands.checkpoints.parts import default_shards, parts
-from dlio_bench.harness.commands.run.asked import models
-from dlio_bench.harness.commands.run.asked.choice import reads_by_tensorflow
+from dlio_bench.harness.commands.run.asked.job import reads_by_tensorflow
 from dlio_bench.harness.commands.run.asked.options import COLD, Options
 from dlio_bench.harness.commands.run.asked.tracing import TENSORFLOW
-from dlio_bench.harness.commands.run.asked.training import INFER, TRAIN
+from dlio_bench.harness.commands.run.asked.training import INFER, TRAIN, models_listed
 from dlio_bench.harness.ground.options import DIRECT
 from dlio_bench.harness.plan.model_parallel import require_pipelined, require_readable
 from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, OWN, REDRAWN, STREAM, TORCH, WEBDATASET, Policy
@@ -117,12 +116,11 @@ def _require_pipeline(options: Options, workload: Workload, rows: Sequence[Polic
         "--predict": options.predict,
         f"--compute {options.compute}": options.mode in (TRAIN, INFER),
     }
-    for flag, given in refused.items():
-        if given:
-            raise UsageError(
-                f"{flag} needs whole samples, and with --shard pipeline no rank has both samples and labels. Leave one "
-                "out; --shard job goes with both."
-            )
+    refuse(
+        refused,
+        " needs whole samples, and with --shard pipeline no rank has both samples and labels. Leave one out; --shard "
+        "job goes with both.",
+    )
 
 
 def _require_access(options: Options, workload: Workload, rows: Sequence[Policy]) -> None:
@@ -199,7 +197,7 @@ def require_values(options: Options) -> None:
     """UsageError for numbers that do not fit together."""
     if options.step_scale and options.mode != "emulate":
         raise UsageError(f"--step-scale scales emulated compute, and --compute is {options.compute}. Leave one out.")
-    ranks = max(options.nodes) * options.ranks_per_node * len(models.listed(options.models))
+    ranks = max(options.nodes) * options.ranks_per_node * len(models_listed(options.models))
     if len(options.step_scale) > ranks:
         raise UsageError(
             f"--step-scale {','.join(f'{factor:g}' for factor in options.step_scale)} has {len(options.step_scale)} "
@@ -222,8 +220,8 @@ def _require_checkpoint_load(options: Options) -> None:
                 "with --checkpoint-load, such as llama3-8b, or leave them out."
             )
         return
-    if options.checkpoint_load not in MODELS:
-        raise unknown("--checkpoint-load", options.checkpoint_load, list(MODELS))
+    if options.checkpoint_load not in models_by_name():
+        raise unknown("--checkpoint-load", options.checkpoint_load, list(models_by_name()))
     if options.checkpoint_load_every < 1:
         raise UsageError("--checkpoint-load needs --checkpoint-load-every K: after how many steps one is written.")
     if options.checkpoint_load_dir and not Path(options.checkpoint_load_dir).is_dir():
@@ -232,9 +230,9 @@ def _require_checkpoint_load(options: Options) -> None:
         )
     if options.predict:
         raise UsageError("--predict foresees no checkpoints beside the input. Leave it or --checkpoint-load out.")
-    model = MODELS[options.checkpoint_load]
+    model = models_by_name()[options.checkpoint_load]
     for nodes in options.nodes:
-        ranks = nodes * options.ranks_per_node * len(models.listed(options.models))
+        ranks = nodes * options.ranks_per_node * len(models_listed(options.models))
         parts(model, ranks, default_shards(model, ranks), SHARDED, options.checkpoint_load_fraction)
 
 

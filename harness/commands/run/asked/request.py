@@ -1,4 +1,4 @@
-"""Resolves options: the workload, layout, readers, step time and data that their names mean."""
+"""Resolves options: the workload, layout, readers, step time, data and streams that their names mean."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,10 +14,10 @@ from dlio_bench.benchmarks.model import choose
 from dlio_bench.benchmarks.profile import GIVEN, Profile
 from dlio_bench.benchmarks.workload import Workload, validation_share
 from dlio_bench.datagen.layout import PHYSICAL, TRAIN, VALIDATION, Layout
-from dlio_bench.errors import UsageError
-from dlio_bench.harness.commands.run.asked import models, refusals, streaming, training
-from dlio_bench.harness.commands.run.asked.choice import policy, spelled, validation_order
-from dlio_bench.harness.commands.run.asked.models import TrainedModel
+from dlio_bench.errors import UsageError, refuse
+from dlio_bench.harness.cluster import watch
+from dlio_bench.harness.commands.run.asked import refusals, training
+from dlio_bench.harness.commands.run.asked.job import policy, spelled, validation_order
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.asked.sizing import (
     Minimum,
@@ -27,17 +27,20 @@ from dlio_bench.harness.commands.run.asked.sizing import (
     parted,
     shortened,
     trial_size,
-    validation_files_needed,
 )
-from dlio_bench.harness.commands.run.asked.training import Inference, Training, Validation
+from dlio_bench.harness.commands.run.asked.training import Inference, TrainedModel, Training, Validation
 from dlio_bench.harness.ground.defaults import MOST_BYTES, STEPS, TIMED_SECONDS
 from dlio_bench.harness.plan.orders import find_order
-from dlio_bench.harness.plan.policies import Policy, order_of
+from dlio_bench.harness.plan.policies import STREAM, Policy, order_of
 from dlio_bench.harness.plan.shape import KEEP, ONE_ORDER
-from dlio_bench.harness.streams.settings import Streaming
+from dlio_bench.harness.streams import adios
+from dlio_bench.harness.streams.settings import ALL, FULL, ON_DEMAND, PLANNED, QUEUE, Streaming
+from dlio_bench.harness.streams.settings import find as find_mode
 from dlio_bench.harness.training.compute import step_time
 
 OF_SAMPLES = ("sequential", "global-shuffle")  # orders that deal samples; others deal whole files
+NO_PASSES = f"no validation passes, as nobody knows before which samples a rank gets with --stream {ON_DEMAND}"
+FOR_EVER = 1e9  # seconds: with --timeout 0
 
 
 class Request(Struct, frozen=True):
@@ -169,16 +172,15 @@ class Request(Struct, frozen=True):
         return any(order_of(row).name not in OF_SAMPLES for row in self.readers.values())
 
     def _validation_files(self, training: int) -> int:
-        """Validation files beside so many training files."""
-        split = self.layout.split(VALIDATION)
+        """Validation files beside so many training files, in the published proportion.
+
+        At least a sample for each rank, and equally many files for each where an order deals whole files.
+        """
+        split, ranks = self.layout.split(VALIDATION), self.most_ranks
         orders = [find_order(validation_order(row, self.workload)) for row in self.readers.values()]
-        return validation_files_needed(
-            training,
-            published=(self.layout.full_files, split.full_files),
-            samples_per_file=split.samples_per_file,
-            ranks=self.most_ranks,
-            dealt=any(order.name not in OF_SAMPLES for order in orders),
-        )
+        files = max(-(-training * split.full_files // self.layout.full_files), -(-ranks // split.samples_per_file))
+        dealt = any(order.name not in OF_SAMPLES for order in orders)
+        return -(-files // ranks) * ranks if dealt else files
 
     def _whole_epochs(self, samples: int) -> TrialSize:
         return trial_size(
@@ -241,7 +243,7 @@ def look_up(options: Options) -> Request:
     refusals.require_values(options)
     layout = find_layout(workload, options.variant, tiny=options.tiny, fill=PHYSICAL)
     refusals.require_plans(options, rows)
-    several = models.resolve(options, rows)
+    several = training.models_of(options, rows)
     trained = training.resolve(options, workload, layout, rows, [each.network for each in several if each.network])
     if trained is not None:
         model = choose(workload.models, layout.variant, trained.model)
@@ -252,9 +254,78 @@ def look_up(options: Options) -> Request:
     if options.tiny and step is not None and step.kind != GIVEN and not step.tiny:
         scale = layout.sample_bytes / workload.variants[layout.variant](False, PHYSICAL).sample_bytes
     every = training.validation_every(options, workload, layout, rows)
-    streams = streaming.resolve(options, rows)
+    streams = streaming_of(options, rows)
     notes: tuple[str, ...] = ()
     if every and streams is not None and not streams.how.known:  # of which nobody asked for any
-        every, notes = 0, (streaming.NO_PASSES,)
-    dealt = {name: streaming.as_dealt(row, streams) for name, row in readers.items()}
+        every, notes = 0, (NO_PASSES,)
+    dealt = {name: as_dealt(row, streams) for name, row in readers.items()}
     return Request(options, dealt, workload, layout, step, scale, every, trained, inferred, streams, several, notes)
+
+
+def streaming_of(options: Options, rows: Sequence[Policy]) -> Streaming | None:
+    """The streams that the options mean; None where no reader has any.
+
+    UsageError for options that do not fit together; EnvironmentFailure without ADIOS2.
+    """
+    given = {
+        "--stream": options.stream,
+        "--producers": options.producers,
+        "--inline": options.inline,
+        "--stream-engine": options.stream_engine,
+        "--stream-transport": options.stream_transport,
+        "--stream-queue": options.stream_queue,
+        "--stream-full": options.stream_full,
+    }
+    if not any(row.delivery == STREAM for row in rows):
+        refuse(given, " is for readers that stream. Add --reader stream, or leave it out.")
+        return None
+    if options.inline:
+        for flag in given.keys() - {"--inline", "--stream-queue"}:
+            if given[flag] is not None and (flag, given[flag]) != ("--stream", PLANNED):
+                raise UsageError(
+                    f"--inline: a thread of each trainer's process is its producer, by the plan of that trainer. Leave "
+                    f"out {flag}, or --inline."
+                )
+    mode = find_mode(options.stream or PLANNED)
+    if not mode.known:
+        _require_demanded(options)
+    engine, full = options.stream_engine or adios.SST, options.stream_full or FULL[0]
+    if engine == adios.BP and (mode.distribution != "AllToAll" or not mode.known):
+        raise UsageError(
+            f"--stream {mode.name} --stream-engine {engine}: only a network stream deals batches while trainers take "
+            f"them. Use --stream-engine {adios.SST}, or --stream {ALL} or {PLANNED}."
+        )
+    transport = options.stream_transport or adios.WAN
+    if engine == adios.BP and options.stream_transport is not None:
+        raise UsageError(
+            f"--stream-transport {transport}: --stream-engine {engine} writes files. Leave one of the two out."
+        )
+    if not options.inline:
+        adios.require()
+    producers = 0 if options.inline else options.producers or 1
+    queue, timeout = options.stream_queue or QUEUE, watch.allowed() or FOR_EVER
+    return Streaming(mode.name, producers, engine, queue, full, timeout, transport)
+
+
+def _require_demanded(options: Options) -> None:
+    """UsageError for what needs ranks that take equally many steps, or a plan that says which samples a rank gets."""
+    ranks = max(options.nodes) * options.ranks_per_node
+    refused = {
+        "--sync step": options.sync == "step",
+        f"--shard {options.shard}": options.shard in ONE_ORDER,
+        f"--validation {options.validation}": options.validation not in (None, "none"),
+        "--predict": options.predict,
+        f"--compute {options.compute}": options.mode == training.TRAIN and ranks > 1 and options.exchange != "none",
+    }
+    refuse(
+        refused,
+        f": with --stream {ON_DEMAND} ranks take unequal numbers of steps, so that they cannot meet after each, and "
+        f"nobody knows before which samples a rank gets. Leave one out; --stream {PLANNED} goes with all.",
+    )
+
+
+def as_dealt(row: Policy, streaming: Streaming | None) -> Policy:
+    """The row with what its streams promise."""
+    if row.delivery != STREAM or streaming is None:
+        return row
+    return replace(row, order_known=streaming.how.known)

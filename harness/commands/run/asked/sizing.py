@@ -192,14 +192,3 @@ def files_needed(
     beyond = next((files for samples in held if (files := samples // samples_per_file + 1) <= most), 0)
     files = max(-(-ranks * chosen.batch * steps // samples_per_file), beyond)
     return min(most, -(-files // ranks) * ranks if dealt else files)
-
-
-def validation_files_needed(
-    training: int, *, published: tuple[int, int], samples_per_file: int, ranks: int, dealt: bool
-) -> int:
-    """Validation files beside so many training files, in the published proportion (training, validation).
-
-    At least a sample for each rank; `dealt`: equally many files for each.
-    """
-    files = max(-(-training * published[1] // published[0]), -(-ranks // samples_per_file))
-    return -(-files // ranks) * ranks if dealt else files

@@ -1,12 +1,14 @@
-"""The networks of a run: `--compute train` and `infer`, and `--validation`; resolves and checks their options.
+"""The networks of a run: `--compute train` and `infer`, `--models` side by side, and `--validation`; their options.
 
 An inference predicts every sample of the dataset once. The ranks divide the samples and exchange no gradients
 ("Inference: dataset is distributed over processes", A. Gainaru, WANT workshop at NeurIPS 2023).
 """
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,15 +17,19 @@ from dlio_bench.benchmarks.model import Model, choose, require_labels
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import PHYSICAL, RANDOM, VALIDATION, Layout
-from dlio_bench.errors import UsageError
+from dlio_bench.errors import UsageError, refuse
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy
 from dlio_bench.harness.plan.shape import KEEP, ONE_ORDER
+from dlio_bench.harness.streams.settings import ON_DEMAND, ROUND_ROBIN
 from dlio_bench.harness.training.checkpoint import load_required
 from dlio_bench.harness.training.exchange.options import DEFAULT_TIMEOUT, ExchangeOptions, require_valid
 from dlio_bench.harness.training.libraries import require_libraries
 
 TRAIN, INFER = "train", "infer"
+MOST_MODELS = 64
+RATE = "lr="
+HOW = "Give a number, such as --models 3, or networks: --models NAME[:lr=X][,NAME...]"
 
 
 class Training(Struct, frozen=True):
@@ -130,7 +136,7 @@ def require_labelled(options: Options, dataset: Dataset) -> None:
 
 def _refuse_alone(options: Options) -> None:
     """UsageError for an option of training without --compute train. An inference may have --resume."""
-    flags = {
+    training = {
         "--exchange": options.exchange is not None,
         "--fp16-gradients": options.fp16_gradients,
         "--gradient-lag": options.gradient_lag != 0,
@@ -140,12 +146,8 @@ def _refuse_alone(options: Options) -> None:
         "--checkpoint": options.checkpoint is not None,
         "--resume": options.resume is not None and options.mode != INFER,
     }
-    for flag, given in flags.items():
-        if given:
-            raise UsageError(
-                f"{flag} is an option of training, and --compute {options.compute} trains nothing. Add --compute "
-                "train, or leave it out."
-            )
+    trains_nothing = f"--compute {options.compute} trains nothing. Add --compute train, or leave it out."
+    refuse(training, f" is an option of training, and {trains_nothing}")
 
 
 class Inference(Struct, frozen=True):
@@ -185,12 +187,11 @@ def _require_whole(options: Options, rows: Sequence[Policy]) -> None:
         f"--shard {options.shard}": options.shard in ONE_ORDER,
         f"--validation {options.validation}": options.validation not in (None, "none"),
     }
-    for flag, given in refused.items():
-        if given:
-            raise UsageError(
-                f"{flag}: an inference predicts every sample of the dataset once, on one of the ranks. Leave it out. "
-                "For less work, give less data with --max-data or --data."
-            )
+    refuse(
+        refused,
+        ": an inference predicts every sample of the dataset once, on one of the ranks. Leave it out. For less work, "
+        "give less data with --max-data or --data.",
+    )
     for row in rows:
         if row.delivery == OWN or not row.exactly_once:
             why = "is the application's published pipeline for training" if row.delivery == OWN else "reads some twice"
@@ -240,3 +241,73 @@ def validation_every(options: Options, workload: Workload, layout: Layout, rows:
             "next, which is 1 or more."
         )
     return int(value)
+
+
+class TrainedModel(Struct, frozen=True):
+    """One of several models. network: its name, None for the workload's; rate: its constant learning rate, None for the
+    published schedule."""
+
+    network: str | None = None
+    rate: float | None = None
+
+
+def models_listed(text: str | None) -> tuple[TrainedModel, ...]:
+    """The models that --models names; one where nobody gives it. UsageError for text that names none."""
+    if text is None:
+        return (TrainedModel(),)
+    if text.strip().isdecimal():
+        count = int(text)
+        if not 1 <= count <= MOST_MODELS:
+            raise UsageError(f"--models {text}: a run trains 1 to {MOST_MODELS} models. {HOW}.")
+        return (TrainedModel(),) * count
+    return tuple(_model(text, name.strip()) for name in text.split(","))
+
+
+def _model(text: str, name: str) -> TrainedModel:
+    network, colon, rate = name.partition(":")
+    if not network or (colon and not rate.startswith(RATE)):
+        raise UsageError(f"--models {text}: '{name}' names no model. {HOW}.")
+    if not colon:
+        return TrainedModel(network)
+    try:
+        value = float(rate.removeprefix(RATE))
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise UsageError(f"--models {text}: '{name}' has no learning rate above 0. {HOW}, such as lr=0.2.")
+    return TrainedModel(network, value)
+
+
+def models_of(options: Options, rows: Sequence[Policy]) -> tuple[TrainedModel, ...]:
+    """The models of a run. UsageError for options and readers (`rows`) that do not go with several."""
+    models = models_listed(options.models)
+    if any(model.network for model in models) and (options.mode != TRAIN or ":" in options.compute):
+        why = "names one too" if options.mode == TRAIN else "trains none"
+        raise UsageError(
+            f"--models {options.models} names networks, and --compute {options.compute} {why}. Use --compute train, or "
+            f"--models {len(models)}."
+        )
+    if len(models) == 1:
+        return models
+    flag = f"--models {options.models}"
+    refused: dict[str, str | Literal[False]] = {
+        f"--shard {options.shard}": options.shard in ONE_ORDER and "makes all ranks parts of one model",
+        "--compute infer": options.mode == INFER and "predicts with one network",
+        "--resume": options.resume is not None and "goes on from the checkpoint of one model",
+        f"--stream {ON_DEMAND}": options.stream == ON_DEMAND and "gives each batch to one trainer alone",
+        f"--stream {ROUND_ROBIN}": options.stream == ROUND_ROBIN
+        and max(options.nodes) * options.ranks_per_node > 1
+        and "deals the batches of a step to trainers in turn, and several models of several ranks take them in another "
+        "order",
+        "--inline": options.inline and "gives each trainer a producer of its own, so that no two share a stream",
+    }
+    for other, reason in refused.items():
+        if reason:
+            raise UsageError(f"{flag}: {other} {reason}. Leave out one of the two.")
+    for row in rows:
+        if row.order == REDRAWN:
+            raise UsageError(
+                f"{flag}: reader '{row.name}' draws the order of a node from what that node keeps, and all models of a "
+                "node share that. Use another reader, such as stream or prefetch."
+            )
+    return models

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from dlio_bench import recorder
 from dlio_bench.batches import Batch
-from dlio_bench.benchmarks.published_models.models import MODELS
+from dlio_bench.benchmarks.published_models.models import models_by_name
 from dlio_bench.components import CODE
 from dlio_bench.datagen.random_bytes import SEED_LIMIT
 from dlio_bench.errors import EnvironmentFailure
@@ -128,7 +128,7 @@ def checkpoints_beside(rank: Rank) -> Iterator[CheckpointsBeside | None]:
     if not options.checkpoint_load:
         yield None
         return
-    model, below = MODELS[options.checkpoint_load], Path(options.checkpoint_load_dir or rank.folder.parent)
+    model, below = models_by_name()[options.checkpoint_load], Path(options.checkpoint_load_dir or rank.folder.parent)
     chosen = parts(model, comm.size, default_shards(model, comm.size), SHARDED, options.checkpoint_load_fraction)
     together(comm, lambda: _require_space(below, KEPT * total(chosen)) if comm.rank == 0 else None)
     with outlasted_folder(FOLDER, below) if comm.rank == 0 else nullcontext(below) as made:

@@ -1,41 +1,43 @@
-"""The files in which ranks leave what they measured for the command: `JobMeasured` and `ReaderMeasured`."""
+"""The files in which ranks leave what they measured: `JobMeasured`, and of each reader `ReaderMeasured` and its steps.
 
+Rank 0 writes the npz of the steps of all ranks as they come, and never holds them all.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, Any, TypeVar
+from zipfile import ZipFile
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
-from dlio_bench.atomic_files import write_whole
+from dlio_bench.atomic_files import naming, part_of, publish, sync, write_whole
 from dlio_bench.counters import EpochCost, PassCost
+from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.job import path_of
 from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.ground.launching import brought_back
 from dlio_bench.harness.storage.cache import CpuShares, Residency
-from dlio_bench.reports.document.environment import Host
+from dlio_bench.reports.document.environment import Environment
 from dlio_bench.reports.document.trials import Inference, RankLoad, Reduced
-from dlio_bench.reports.document.types import Network, Passes
+from dlio_bench.reports.document.types import Network
 
 T = TypeVar("T", bound=Struct)
+Array = npt.NDArray[Any]
+_write_header: Callable[[IO[bytes], Mapping[str, Any]], None] = np.lib.format.write_array_header_1_0
+ALIKE = ("epoch", "validation_epoch")  # on every rank, in every trial
 
 
 class JobMeasured(Struct, frozen=True):
-    """Of the whole job: hosts by name, the host of each rank, the most memory of an idle rank in bytes, and the least
-    cores of a rank and the fewest that one is bound to (see Environment).
+    """Of the whole job: what its ranks know of their machines, and the job with the sizes and folders that its nodes
+    decided."""
 
-    job: with the sizes and folders that its nodes decided. interfaces: where each host served samples, 'eth0 10.0.0.1';
-    empty if no reader did.
-    """
-
-    hosts: dict[str, Host]
-    rank_hosts: list[str]
-    mpi: str | None
-    rank_memory_bytes: int
+    environment: Environment
     job: Job
-    interfaces: dict[str, str] = {}
-    cores_per_rank: float | None = None
-    bound_processors: int | None = None
 
 
 class RankTrial(Struct, frozen=True, kw_only=True):
@@ -93,7 +95,6 @@ class ReaderMeasured(Struct, frozen=True, kw_only=True):
     order: str
     steps_per_epoch: int
     different_samples: int
-    validation: Passes | None
     trained: list[Network | None]
     verified: Verified | None
     ranks: list[list[RankTrial]]
@@ -117,3 +118,44 @@ def _plain(value: object) -> int | float | str:
 def load(path: Path, kind: type[T]) -> T:
     """What the ranks left in a file. EnvironmentFailure if it is not there."""
     return msgspec.json.decode(brought_back(path, "choose one with --out"), type=kind, dec_hook=path_of)
+
+
+def write_steps(path: Path, trials: Sequence[Mapping[str, Array]], comm: Comm) -> None:
+    """Write the arrays of all ranks, [trial, rank, ...], as np.savez does; those in ALIKE once, as they are.
+
+    trials: the arrays of this rank by name, for each trial; of the same shapes on every rank. The file is whole or
+    absent. All ranks call it together. OSError on rank 0.
+    """
+    with archive_of(path) if comm.rank == 0 else nullcontext() as archive:
+        for name, first in trials[0].items():
+            if name in ALIKE:
+                add(archive, name, first.dtype, first.shape, [first])
+                continue
+            blocks = (block for arrays in trials for block in comm.blocks(np.asarray(arrays[name], order="C")))
+            add(archive, name, first.dtype, (len(trials), comm.size, *first.shape), blocks)
+
+
+@contextmanager
+def archive_of(path: Path) -> Iterator[ZipFile]:
+    """A new archive, whole or absent. OSError."""
+    with naming(path):
+        with part_of(path).open("wb") as file, ZipFile(file, "w") as archive:
+            yield archive
+        publish(part_of(path), path)
+        sync(path.parent)
+
+
+def add(
+    archive: ZipFile | None, name: str, kind: np.dtype[Any], shape: tuple[int, ...], blocks: Iterable[Array]
+) -> None:
+    """One array, whose parts come one after the other (numpy.lib.format; the zip entry as np.savez makes it).
+
+    archive: None on a rank that only takes part in making the blocks.
+    """
+    if archive is None:
+        deque(blocks, maxlen=0)
+        return
+    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+        _write_header(member, {"descr": kind.str, "fortran_order": False, "shape": shape})
+        for block in blocks:
+            member.write(block.data)

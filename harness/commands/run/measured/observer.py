@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 
 from msgspec import Struct
 
-from dlio_bench.batches import Batch
+from dlio_bench.batches import Batch, Ids
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.commands.run.measured.site import Site
@@ -28,19 +28,34 @@ class Rank(Struct, frozen=True):
     site: Site
     comm: Comm
     peers: Comm
-    trainer: Trainer
     folder: Path
     tell: Tell
 
 
+class Behind(Struct, frozen=True):
+    """What readers deliver behind an epoch of a trial, inside its clock. number: in plans and costs, as an epoch's.
+
+    batches: of a rank, by its number among those of its model, for the seed of a trial.
+    """
+
+    epoch: int
+    number: int
+    batches: Callable[[int, int], Sequence[Ids]]
+
+
 class Running(Struct, frozen=True):
-    """A trial at work, of a reader of this name. copies: whether this process also reads copies from a device."""
+    """A trial at work, of a reader of this name. copies: whether this process also reads copies from a device.
+
+    behind: the batches that this rank gets behind epochs.
+    """
 
     name: str
     row: Policy
     reader: Reader
+    trainer: Trainer
     times: TrialTimes
     copies: bool
+    behind: Mapping[int, Sequence[Ids]]
 
 
 class Segment(Struct, frozen=True):

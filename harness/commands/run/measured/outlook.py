@@ -6,9 +6,8 @@ The thread only looks at the clock rows that the loop fills, and asks no other r
 import threading
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -110,66 +109,56 @@ def by_source(cost: Cost) -> dict[str, int]:
 
 
 class Outlook(Observer):
-    """Looks at the trial that it is given, until `rest`."""
+    """Looks at the trial that is at work."""
 
-    def __init__(self, job: Job, trainer: Trainer, tell: Tell) -> None:
-        self._job, self._trainer, self._tell = job, trainer, tell
-        self._watched: Watched | None = None
+    def __init__(self, job: Job, tell: Tell) -> None:
+        self._job, self._tell = job, tell
+        self._watched: tuple[Watched, Trainer] | None = None
         self._last: tuple[object, float] = None, 0.0  # what was told last, and when
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, name="outlook", daemon=True)
 
-    def start(self) -> None:
-        """Begin to look."""
+    def __enter__(self) -> Self:
+        """See Observer: begin to look."""
         self._thread.start()
+        return self
 
-    def watch(self, times: TrialTimes) -> None:
-        """A trial begins."""
-        watched = Watched.of(times, self._job)
-        with self._lock:
-            self._watched = watched
-
-    def rest(self) -> None:
-        """The trial is over: tell its last numbers."""
-        with self._lock:
-            watched, self._watched = self._watched, None
-        if watched is not None:
-            self._say(watched)
+    def __exit__(self, *_: object) -> None:
+        """See Observer."""
+        self._over.set()
+        self._thread.join()
 
     def before_trial(self, trial: Running) -> None:
         """See Observer."""
-        self.watch(trial.times)
+        watched = Watched.of(trial.times, self._job)
+        with self._lock:
+            self._watched = watched, trial.trainer
 
     def at_epoch(self, segment: Segment, epoch: int) -> None:  # noqa: ARG002 - an Observer's
         """See Observer."""
         self._tell({"event": "epoch", "epoch": epoch})
 
     def after_trial(self, trial: Running) -> None:  # noqa: ARG002 - an Observer's
-        """See Observer."""
-        self.rest()
-
-    def end(self) -> None:
-        """Look no more."""
-        self._over.set()
-        self._thread.join()
+        """See Observer: tell its last numbers."""
+        with self._lock:
+            watched, self._watched = self._watched, None
+        if watched is not None:
+            self._say(*watched)
 
     def _look(self) -> None:
         while not self._over.wait(EVERY):
             with self._lock:  # so that nothing of a trial is told behind its last numbers
                 if self._watched is not None:
-                    self._say(self._watched)
+                    self._say(*self._watched)
                 else:
                     self._tell_if_new({"event": SAMPLE}, None)
 
-    def _say(self, watched: Watched) -> None:
+    def _say(self, watched: Watched, trainer: Trainer) -> None:
         with suppress(Exception):  # what cannot be told of a trial must not end it, nor the thread
-            self._tell_of(watched)
-
-    def _tell_of(self, watched: Watched) -> None:
-        told = seen(watched, time.perf_counter())
-        known = {"loss": self._trainer.loss, "bytes": by_source(watched.times.tally.so_far())}
-        self._tell_if_new({"event": SAMPLE, **told, **known}, (id(watched), told["share"], told["phase"]))
+            told = seen(watched, time.perf_counter())
+            known = {"loss": trainer.loss, "bytes": by_source(watched.times.tally.so_far())}
+            self._tell_if_new({"event": SAMPLE, **told, **known}, (id(watched), told["share"], told["phase"]))
 
     def _tell_if_new(self, event: dict[str, Any], state: object) -> None:
         """Tell what is new, and a sign of life now and then: what a rank writes must not hide that it stands still."""
@@ -180,15 +169,6 @@ class Outlook(Observer):
                 self._tell(event)
 
 
-@contextmanager
-def begun(rank: Rank) -> Iterator[Outlook | None]:
-    """Tell of trials inside, on rank 0; nothing on the others."""
-    if rank.comm.rank != 0:
-        yield None
-        return
-    outlook = Outlook(rank.job, rank.trainer, rank.tell)
-    outlook.start()
-    try:
-        yield outlook
-    finally:
-        outlook.end()
+def begun(rank: Rank) -> AbstractContextManager[Outlook | None]:
+    """Tells of trials on rank 0; nothing on the others."""
+    return Outlook(rank.job, rank.tell) if rank.comm.rank == 0 else nullcontext()

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 
@@ -13,11 +14,11 @@ from dlio_bench.benchmarks.pipeline import Decode
 from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster import interfaces
-from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.cluster.comm import Comm, Solo
 from dlio_bench.harness.cluster.life import life
 from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.commands.run.measured.observer import Observer, Rank, Segment
-from dlio_bench.harness.commands.run.measured.site import Delivered
+from dlio_bench.harness.commands.run.measured.site import Delivered, emulated, resources, total
 from dlio_bench.harness.machine.mounts import cache_beyond
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import READS_AS, opened
@@ -36,23 +37,37 @@ FIRST_PAUSE, LONGEST_PAUSE = 20e-6, 500e-6  # seconds between two looks for a re
 NOTHING = np.zeros(1, np.uint8)  # ADIOS2 has no arrays of no length
 
 
-def crew_of(job: Job, comm: Comm, folder: Path) -> Crew:
-    """This rank among all that were launched. folder: of the job; contact files of streams lie in it."""
-    assert job.streaming is not None
+@contextmanager
+def company(job: Job, dataset: Dataset, folder: Path, comm: Comm) -> Iterator[tuple[Comm, Crew | None] | None]:
+    """The ranks that train, with their place among all that were launched where some of those publish streams.
+
+    None where this rank is one that publishes, when trainers ask for nothing more. folder: of the job; contact files of
+    streams lie in it.
+    """
+    if job.streaming is None or job.streaming.inline:
+        yield comm, None
+        return
     contacts = folder / "streams"
     contacts.mkdir(exist_ok=True)
     place = interfaces.serving(comm)[comm.rank]
-    return Crew(comm, job.layout, job.streaming, contacts, place.interface)
+    crew = Crew(comm, job.layout, job.streaming, contacts, place.interface)
+    trainers = comm.split(0 if crew.trainer is not None else None)
+    if trainers is None:
+        serve(crew, dataset, job.view, job.decoded(dataset), resources(job, dataset, Solo()))
+        yield None
+    else:
+        yield trainers, crew
+        crew.meet(None)  # the trainers ask for nothing more
 
 
-def serve(crew: Crew, dataset: Dataset, view: tuple[str, ...], decode: Decode | None, resources: Resources) -> None:
+def serve(crew: Crew, dataset: Dataset, view: tuple[str, ...], decoded: Decode | None, allowed: Resources) -> None:
     """Publish what the trainers ask for, session after session, until they ask for nothing more."""
     while True:
         openings = crew.openings(crew.meet(None))
         if not openings:
             return
         here = crew.layout.node(crew.world.rank) * crew.layout.trainers_per_node
-        seen = SampleView(replace(dataset, folder=Path(openings[here].folder)), view, decode)
+        seen = SampleView(replace(dataset, folder=Path(openings[here].folder)), view, decoded)
         if crew.producer is None:  # it makes the nodes even
             opened_in_turn(crew, lambda: [])
             crew.world.barrier()  # trainers begin
@@ -60,18 +75,13 @@ def serve(crew: Crew, dataset: Dataset, view: tuple[str, ...], decode: Decode | 
             crew.meet(Closing())
             continue
         tally, delivered, began = Tally(), Deliveries(_counter(crew, openings[here], seen)), time.process_time()
-        _publish(crew, openings, seen, resources, tally, delivered)
+        _publish(crew, openings, seen, allowed, tally, delivered)
         crew.world.barrier()
         delivered.finish()
         costs = {epoch: _published(cost) for epoch, cost in tally.epochs.items()}
         crew.meet(Closing(costs, delivered.epochs, time.process_time() - began))
         for path in crew.folder.glob(f"{openings[0].number}-{crew.producer}-*"):  # nobody reads them any more
             forget(path)
-
-
-def dismiss(crew: Crew) -> None:
-    """The trainers ask for nothing more."""
-    crew.meet(None)
 
 
 def _published(cost: Cost) -> Cost:
@@ -84,7 +94,7 @@ def _publish(
     crew: Crew,
     openings: Sequence[Opening],
     sample_view: SampleView,
-    resources: Resources,
+    allowed: Resources,
     tally: Tally,
     delivered: "Deliveries",
 ) -> None:
@@ -98,7 +108,7 @@ def _publish(
         # every trainer has told the plan of all
         dealt = batches_on_demand(openings[0].plan, crew.producer, producers, crew.trainers)
     plan = planned(sample_view, [(batch.part.epoch, [batch.part.ids]) for batch in dealt if len(batch.part.ids)])
-    reader = opened(find(READS_AS), sample_view, [(batch.epoch, [batch.ids]) for batch in plan], resources)
+    reader = opened(find(READS_AS), sample_view, [(batch.epoch, [batch.ids]) for batch in plan], allowed)
     writers = opened_in_turn(crew, lambda: _writers(crew, openings[0].number, mode))
     try:
         crew.world.barrier()
@@ -119,15 +129,12 @@ def _publish(
                 forget(contact(writer.path))
 
 
-Count = tuple[int | None, int | None]  # bytes from the device or the emulated file system, and from a client's cache
-
-
 class Deliveries:
     """What storage has delivered to this producer, by epoch."""
 
-    def __init__(self, count: Callable[[], Count]) -> None:
+    def __init__(self, count: Callable[[], Delivered]) -> None:
         self._count, self._before = count, count()
-        self.epochs: dict[int, Count] = {}
+        self.epochs: dict[int, tuple[int | None, int | None]] = {}
 
     def read(self, reader: Reader, plan: Sequence[Planned], tally: Tally) -> Iterator[Batch]:
         """The batches of the plan. Nothing of an epoch is read before the last batch of the one before is published."""
@@ -142,33 +149,19 @@ class Deliveries:
             self._add(next(reversed(self.epochs)))
 
     def _add(self, epoch: int) -> None:
-        was, before, now = self.epochs.get(epoch, (0, 0)), self._before, self._count()
-        self._before = now
-        device, cache = (_grown(*counts) for counts in zip(was, before, now, strict=True))
-        self.epochs[epoch] = device, cache
+        before, self._before = self._before, self._count()
+        self.epochs[epoch] = total([self.epochs.get(epoch, (0, 0)), self._before.since(before)])
 
 
-def _grown(was: int | None, before: int | None, now: int | None) -> int | None:
-    return None if was is None or before is None or now is None else was + now - before
-
-
-def _counter(crew: Crew, opening: Opening, sample_view: SampleView) -> Callable[[], Count]:
+def _counter(crew: Crew, opening: Opening, sample_view: SampleView) -> Callable[[], Delivered]:
     """Counts what storage has delivered to this process so far; under emulation to its node, for which the first
     producer there counts."""
     layout, rank = crew.layout, crew.world.rank
     if not opening.board:
         hidden = cache_beyond(sample_view.dataset.folder) is not None
-        return lambda: (None if hidden else device_bytes(), None)
-    if rank % layout.ranks_per_node != layout.trainers_per_node:
-        return lambda: (0, 0)
-    board = Board.open(Path(opening.board))
-    row = 0 if board.nodes == 1 else layout.node(rank)
-
-    def count() -> Count:
-        counters = board.counters(row)
-        return counters.pfs_bytes, counters.cache_bytes
-
-    return count
+        return lambda: Delivered(None if hidden else device_bytes(), None)
+    board, counts = Board.open(Path(opening.board)), rank % layout.ranks_per_node == layout.trainers_per_node
+    return lambda: emulated(board, layout.node(rank), counts=counts)
 
 
 def _answer(crew: Crew, writers: Sequence[Writer], dealt: Sequence[Dealt], batches: Iterator[Batch]) -> None:
@@ -256,16 +249,7 @@ class Publishing(Observer):
 
 def _delivered(published: Sequence[Closing], epoch: int) -> Delivered:
     """What storage has delivered to producers in an epoch, its validation pass included; on rank 0."""
-    counts = [
-        closing.delivered[number]
-        for closing in published
-        for number in (epoch, validation_after(epoch))
-        if number in closing.delivered
-    ]
-    device, cache = [each for each, _ in counts], [each for _, each in counts]
-    return Delivered(_sum_known(device), _sum_known(cache))
-
-
-def _sum_known(counts: Sequence[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
+    numbers = (epoch, validation_after(epoch))
+    return total(
+        [(0, 0), *(closing.delivered[each] for closing in published for each in numbers if each in closing.delivered)]
+    )

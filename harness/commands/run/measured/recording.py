@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec import Struct, field
 
 from dlio_bench import recorder
 from dlio_bench.atomic_files import write_whole
@@ -28,18 +27,25 @@ from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.commands.run.asked.tracing import SPANS
-from dlio_bench.harness.commands.run.measured import runtime_rows, steps_file
+from dlio_bench.harness.commands.run.measured import runtime_rows
 from dlio_bench.harness.commands.run.measured.observer import Observer, Rank, Running
+from dlio_bench.harness.commands.run.measured.spans import (
+    NOW,
+    Kept,
+    Now,
+    Table,
+    column,
+    placed,
+    trainer_rows,
+    write_spans,
+)
 from dlio_bench.harness.commands.run.measured.times import TrialTimes
-from dlio_bench.harness.commands.run.measured.trainer_rows import Table, placed, trainer_rows
 from dlio_bench.harness.machine import rescue
 from dlio_bench.harness.machine.temp_folders import rescued_folder
 from dlio_bench.harness.readers.session import Reader
 from dlio_bench.harness.training.tf_trace import Traced
 from dlio_bench.recorder import NOWHERE, ROW
 from dlio_bench.reports.traces.timeline import (
-    ABOUT,
-    COLUMNS,
     SCHEMA,
     SPANS_NAME,
     TRAINER,
@@ -47,7 +53,6 @@ from dlio_bench.reports.traces.timeline import (
     Clock,
     Column,
     Kind,
-    RuntimeTrace,
     Track,
     xplane_name,
 )
@@ -57,21 +62,6 @@ PREFIX = "dlio-bench-spans-"
 AT_ONCE = 1 << 16  # spans of a rank that are sent at a time
 SHARE = 0.25  # of the free memory of a host that all its ranks together may fill
 LEAST_ROWS = 200_000  # that make a folder worth it: 10 MB
-NOW = "now.json"
-
-
-class Now(Struct, frozen=True):
-    """What a rank is at: in a trial of a reader since a moment of time.perf_counter(), or in none (reader '')."""
-
-    rank: int
-    host: str
-    process: int
-    main: int  # the number of the trainer's thread
-    clock: Clock  # of this host, by all looks at it so far
-    ahead: float  # by the last one
-    reader: str = ""
-    trial: int = 0
-    since: float = 0.0
 
 
 def room(ranks: int) -> tuple[Path, int]:
@@ -112,47 +102,6 @@ def archive(work: Path) -> Path:
     return work / f"spans-{host_name()}-{os.getpid()}.zip"
 
 
-@contextmanager
-def rescued(work: Path) -> Iterator[None]:
-    """If what is done inside fails, put what was recorded into the work folder: MPI kills all ranks next."""
-    try:
-        yield
-    except BaseException:
-        place = recorder.folder()
-        with suppress(OSError):
-            if place is not None and not archive(work).exists():
-                rescue.pack(place, archive(work))
-        raise
-
-
-class Kept(Struct):
-    """The spans of a reader on one rank: tables of ROW by trial and thread."""
-
-    tracks: list[tuple[int, int, str]] = field(default_factory=list)  # process, thread's number, its name
-    tables: list[tuple[int, int, Table]] = field(default_factory=list)  # trial, index of the track, rows
-    started: dict[int, float] = field(default_factory=dict)  # trial -> when this rank's first loop of it began
-    tensorflow: RuntimeTrace | None = None
-    xplane: bytes = b""  # TensorFlow's own file
-    ahead: dict[int, float] = field(default_factory=dict)  # trial -> of this rank's clock
-
-    def track(self, process: int, thread: int, name: str) -> int:
-        """The index of a thread."""
-        key = (process, thread, name)
-        if key not in self.tracks:
-            self.tracks.append(key)
-        return self.tracks.index(key)
-
-    @property
-    def spans(self) -> int:
-        """How many there are."""
-        return sum(len(table) for _, _, table in self.tables)
-
-    @property
-    def files(self) -> list[int]:
-        """Which files of the dataset they are about."""
-        return sorted({file for _, _, table in self.tables for file in np.unique(table["file"]).tolist()})
-
-
 class Spans(Observer):
     """The spans of all readers on this rank. All ranks call `write` together."""
 
@@ -165,6 +114,12 @@ class Spans(Observer):
         self._others_lost: dict[int, int] = {}  # spans of other processes
         self._readers: dict[str, Kept] = {}
         self._looks = [(time.perf_counter(), clocks.monotonic_offsets(comm))]
+
+    def __exit__(self, *failed: object) -> None:
+        """See Observer. Where trials failed, put what was recorded into the work folder: MPI kills all ranks next."""
+        with suppress(OSError):
+            if failed[0] is not None and self._place is not None and not archive(self._folder).exists():
+                rescue.pack(self._place, archive(self._folder))
 
     def before_trial(self, trial: Running) -> None:
         """See Observer."""
@@ -271,18 +226,12 @@ class Spans(Observer):
             {rank: lost for rank, (_, lost, *_) in enumerate(everybody) if lost},
             traced,
         )
-        with steps_file.archive_of(path) if comm.rank == 0 else nullcontext() as archive:
-            if archive is not None:
-                text = np.frombuffer(msgspec.json.encode(about), dtype=np.uint8)
-                steps_file.add(archive, ABOUT, text.dtype, text.shape, [text])
-            total = sum(count for count, _ in counts)
-            for name in COLUMNS:
-                kind = column(name, [], first, zeros).dtype
-                blocks = _gathered(comm, partial(_part, kept, name, first, zeros), kind, [count for count, _ in counts])
-                if archive is not None:
-                    steps_file.add(archive, name, kind, (total,), blocks)
-                else:
-                    list(blocks)
+        spans = [count for count, _ in counts]
+
+        def blocks(name: str, kind: "np.dtype[Any]") -> Iterator[Column]:
+            return _gathered(comm, partial(_part, kept, name, first, zeros), kind, spans)
+
+        write_spans(path if comm.rank == 0 else None, about, sum(spans), blocks)
         recorder.forget(reader)
 
     def _clock(self, rank: int) -> Clock:
@@ -334,17 +283,3 @@ def _part(kept: Kept, name: str, first_track: int, zeros: Mapping[int, float], f
             chosen.append((trial, track, part))
         first -= len(table)
     return column(name, chosen, first_track, zeros)
-
-
-def column(name: str, tables: Sequence[tuple[int, int, Table]], first_track: int, zeros: Mapping[int, float]) -> Column:
-    """One column of rows of a rank: tables of trials and tracks. zeros: when each trial began, on the rank's clock."""
-    lengths = [len(table) for _, _, table in tables]
-    if name in ("trial", "track"):
-        of_tables = [trial if name == "trial" else track + first_track for trial, track, _ in tables]
-        return np.repeat(np.array(of_tables, np.int32), lengths)
-    values: Column = np.concatenate([np.zeros(0, ROW[name]), *(table[name] for _, _, table in tables)])
-    if name == "component":
-        values -= 1
-    if name in ("start", "end"):
-        values -= np.repeat(np.array([zeros[trial] for trial, _, _ in tables], np.float64), lengths)
-    return values

@@ -9,11 +9,11 @@ import numpy.typing as npt
 from dlio_bench import components
 from dlio_bench import tensorflow_operations as table
 from dlio_bench.batches import validation_after
-from dlio_bench.harness.commands.run.asked.choice import uses_tensorflow
+from dlio_bench.harness.commands.run.asked.job import uses_tensorflow
 from dlio_bench.harness.commands.run.asked.tracing import TENSORFLOW, XPLANE
 from dlio_bench.harness.commands.run.measured.observer import After, Observer, Rank, Running, Segment
+from dlio_bench.harness.commands.run.measured.spans import Table
 from dlio_bench.harness.commands.run.measured.times import TrialTimes
-from dlio_bench.harness.commands.run.measured.trainer_rows import Table
 from dlio_bench.harness.training import tf_trace
 from dlio_bench.harness.training.tf_trace import Operations, Traced
 from dlio_bench.recorder import NO_EPOCH, NOWHERE, ROW

@@ -1,8 +1,9 @@
 """Where a rank's bytes come from: the dataset as its node sees it, the caches on the way, and the byte counters."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,15 +34,15 @@ BEYOND = "an object store has no page cache on this machine; caches of its own c
 KEPT_WARM = 0.5  # of the machine's memory: smaller datasets stay in memory below an emulated file system
 
 
-class Delivered(Struct, frozen=True):
+class Delivered(NamedTuple):
     """Bytes so far: from the device or the emulated PFS, and from the emulated client cache. None: not known."""
 
     device: int | None
     client_cache: int | None
 
-    def __sub__(self, before: "Delivered") -> "Delivered":
-        """Bytes since `before`."""
-        return Delivered(_minus(self.device, before.device), _minus(self.client_cache, before.client_cache))
+    def since(self, *before: tuple[int | None, int | None]) -> "Delivered":
+        """Bytes beyond these."""
+        return total([self, *((None if a is None else -a, None if b is None else -b) for a, b in before)])
 
 
 class Site(Struct, frozen=True):
@@ -92,10 +93,8 @@ class Site(Struct, frozen=True):
         node begin the next epoch before it has counted, up to a batch of each is counted with the epoch before.
         """
         if self.board is not None:
-            if self.context.comm.rank % self.context.ranks_per_node:
-                return Delivered(0, 0)
-            counters = self.board.counters(_row(self.board, self.context.node))
-            return Delivered(counters.pfs_bytes, counters.cache_bytes)
+            first = self.context.comm.rank % self.context.ranks_per_node == 0
+            return emulated(self.board, self.context.node, counts=first)
         if self.dataset.store is not None:
             return Delivered(objects.delivered_bytes(), None)
         # network file systems count no device reads, and a zero would look like a cache hit
@@ -162,8 +161,16 @@ def _row(board: Board, node: int) -> int:
     return 0 if board.nodes == 1 else node
 
 
-def _minus(after: int | None, before: int | None) -> int | None:
-    return None if after is None or before is None else after - before
+def emulated(board: Board, node: int, *, counts: bool) -> Delivered:
+    """What an emulated file system has delivered to a node. counts: whether this rank counts for its node."""
+    counters = board.counters(_row(board, node)) if counts else None
+    return Delivered(0, 0) if counters is None else Delivered(counters.pfs_bytes, counters.cache_bytes)
+
+
+def total(parts: Iterable[tuple[int | None, int | None]]) -> Delivered:
+    """The sum, not known where a part is not."""
+    device, cache = (None if None in counts else sum(filter(None, counts)) for counts in zip(*parts, strict=True))
+    return Delivered(device, cache)
 
 
 def sharded(job: Job, views: Mapping[str, SampleView]) -> tuple[str, ...]:

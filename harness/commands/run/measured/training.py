@@ -1,8 +1,7 @@
 """Opens the trainer of a job, on a rank: emulated, a network that learns, or one that predicts."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +10,19 @@ from msgspec.structs import replace
 
 from dlio_bench.benchmarks.model import Course, choose, constant
 from dlio_bench.benchmarks.registry import find
-from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.commands.run.asked.training import Inference as Asked
 from dlio_bench.harness.commands.run.asked.training import Training
-from dlio_bench.harness.commands.run.measured.trial import Trial
+from dlio_bench.harness.commands.run.measured.observer import Rank
+from dlio_bench.harness.commands.run.measured.trial import Contender
 from dlio_bench.harness.plan.orders import steps_of
-from dlio_bench.harness.plan.policies import OWN, TF_DATA, Policy
-from dlio_bench.harness.readers.session import Reader, Tally, planned
+from dlio_bench.harness.plan.policies import OWN, TF_DATA
+from dlio_bench.harness.readers.session import Tally, planned
 from dlio_bench.harness.training.checkpoint import load_on_all_ranks
 from dlio_bench.harness.training.exchange.exchange import open_exchange
 from dlio_bench.harness.training.inference import Inference, PieceInference
-from dlio_bench.harness.training.network import Checkpoints, NetworkTrainer, Widths, start_tensorflow, widths
+from dlio_bench.harness.training.network import Checkpoints, NetworkTrainer, Widths, widths
 from dlio_bench.harness.training.trainer import Emulated, Trainer
 from dlio_bench.reports.document.types import Network
 
@@ -44,28 +42,15 @@ def first_epoch(job: Job, steps: int) -> int:
     return first
 
 
-def begin(job: Job, comm: Comm) -> str:
-    """Load TensorFlow, if the job has a network, before anything else does. The device's name, or an empty text."""
-    return start_tensorflow(comm) if job.has_network else ""
-
-
 @contextmanager
-def opened(
-    job: Job,
-    comm: Comm,
-    peers: Comm,
-    dataset: Dataset,
-    device: str,
-    readers: Mapping[str, Reader],
-    trials: Mapping[str, Sequence[Trial]],
-    folder: Path,
-) -> Iterator[tuple[Trainer, Network | None]]:
+def opened(rank: Rank, device: str, contenders: Sequence[Contender]) -> Iterator[tuple[Trainer, Network | None]]:
     """The trainer, compiled for the batches that the readers will deliver, and its description for the result.
 
-    peers: the ranks of this rank's model. folder: of the run's results, where its checkpoints go.
+    Its checkpoints go into the folder of the run's results.
     """
+    job, comm, dataset, folder = rank.job, rank.comm, rank.site.dataset, rank.folder.parent
     if job.infer is not None:
-        yield _predictor(job, job.infer, comm, dataset, device, readers, trials, folder)
+        yield _predictor(rank, job.infer, device, contenders)
         return
     if job.train is None:
         yield (
@@ -79,12 +64,12 @@ def opened(
     model = choose(find(job.workload).models, dataset.manifest.variant, asked.network or training.model)
     if (rate := asked.rate) is not None:
         model = constant(model, rate)
-    sample, course = model.sample(dataset), Course(next(iter(trials.values()))[0].steps, job.batch * job.trainers)
-    exchange = open_exchange(peers, training.exchange(job.model_per_node))
+    sample, course = model.sample(dataset), Course(contenders[0].trials[0].steps, job.batch * job.trainers)
+    exchange = open_exchange(rank.peers, training.exchange(job.model_per_node))
     about, scale = _about(job, model.name, training, course), f"{job.nodes}x{job.ranks_per_node}"
     kept = "checkpoints" if len(job.models) == 1 else f"checkpoints/model-{number}"
     trainer = NetworkTrainer(
-        peers,
+        rank.peers,
         model,
         sample,
         course,
@@ -95,25 +80,17 @@ def opened(
         resumed=None if training.resume is None else load_on_all_ranks(comm, Path(training.resume), about),
         last_trial=job.all_trials - 1,
     )
-    blocks = [_sample_widths(reader, job.readers[name], trials[name][0], comm.rank) for name, reader in readers.items()]
-    passes = chain.from_iterable(reader_trials[0].passes(comm.rank) for reader_trials in trials.values())
-    sizes = sorted({len(ids) for pass_ in passes for ids in pass_.batches})
+    blocks = [_sample_widths(one, comm.rank) for one in contenders]
+    behind = [one.trials[0].behind(comm.rank) for one in contenders]
+    sizes = sorted({len(ids) for epochs in behind for batches in epochs.values() for ids in batches})
     trainer.compile([(job.batch, block) for block in blocks], [(size, block) for block in blocks for size in sizes])
     options = {name: value for name, value in structs.asdict(training).items() if name not in ("model", "kind")}
     yield trainer, replace(trainer.described, **options)
     trainer.close()
 
 
-def _predictor(
-    job: Job,
-    options: Asked,
-    comm: Comm,
-    dataset: Dataset,
-    device: str,
-    readers: Mapping[str, Reader],
-    trials: Mapping[str, Sequence[Trial]],
-    folder: Path,
-) -> tuple[Trainer, Network]:
+def _predictor(rank: Rank, options: Asked, device: str, contenders: Sequence[Contender]) -> tuple[Trainer, Network]:
+    job, comm, dataset = rank.job, rank.comm, rank.site.dataset
     model = choose(find(job.workload).models, dataset.manifest.variant, options.model)
     weights = (
         None if options.resume is None else load_on_all_ranks(comm, Path(options.resume), {"model": options.model})
@@ -125,7 +102,7 @@ def _predictor(
             model,
             cutting,
             dataset,
-            folder,
+            rank.folder.parent,
             f"{job.nodes}x{job.ranks_per_node}",
             device=device,
             seed=seed,
@@ -135,9 +112,9 @@ def _predictor(
         sample = model.sample(dataset)
         network = Inference(comm, model, sample, device=device, seed=seed, training=training, weights=weights)
     batches = []
-    for name, reader in readers.items():
-        sample_widths = _sample_widths(reader, job.readers[name], trials[name][0], comm.rank)
-        sizes = {len(ids) for trial in trials[name] for epoch in trial.ids(comm.rank) for ids in steps_of(epoch)}
+    for one in contenders:
+        sample_widths = _sample_widths(one, comm.rank)
+        sizes = {len(ids) for trial in one.trials for epoch in trial.ids(comm.rank) for ids in steps_of(epoch)}
         batches += [(size, sample_widths) for size in sorted(sizes) if size]
     network.compile(batches)
     return network, replace(network.described, resume=options.resume, step=options.step)
@@ -155,13 +132,14 @@ def _about(job: Job, model: str, training: Training, course: Course) -> dict[str
     }
 
 
-def _sample_widths(reader: Reader, row: Policy, trial: Trial, rank: int) -> Widths:
+def _sample_widths(one: Contender, rank: int) -> Widths:
     """Bytes of a sample in each block of a reader's batches.
 
     What a published pipeline delivers is known only from a first batch, which counts in no trial. Caches are prepared
     after it.
     """
-    if row.delivery not in (OWN, TF_DATA):
+    reader, trial = one.reader, one.trials[0]
+    if one.row.delivery not in (OWN, TF_DATA):
         assert reader.sample_view.decode is not None
         return (reader.sample_view.decode.sample_bytes,)
     ids = steps_of(trial.ids(rank)[0])

@@ -3,25 +3,26 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from itertools import chain
 
 import numpy as np
 
 from dlio_bench import recorder
-from dlio_bench.batches import Batch, is_validation, validation_after
+from dlio_bench.batches import Batch
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.commands.run.measured import loop
 from dlio_bench.harness.commands.run.measured.consumer import require_everything, require_same_set
-from dlio_bench.harness.commands.run.measured.observer import After, Observer, Rank, Running, Segment
-from dlio_bench.harness.commands.run.measured.times import Pass, TrialTimes
+from dlio_bench.harness.commands.run.measured.observer import After, Behind, Observer, Rank, Running, Segment
+from dlio_bench.harness.commands.run.measured.times import TrialTimes
 from dlio_bench.harness.plan.orders import Ids, Shape, part_of_pass, steps_of
 from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, Policy, order_of
-from dlio_bench.harness.plan.validation import Passes
 from dlio_bench.harness.readers.placed.rules import Draw
 from dlio_bench.harness.readers.registry import session_of
 from dlio_bench.harness.readers.session import Planned, Reader, planned
 from dlio_bench.harness.timeline import StepLog
+from dlio_bench.harness.training.trainer import Trainer
 from dlio_bench.reports.document.marks import COLD_EPOCHS
 
 
@@ -34,12 +35,12 @@ class Trial:
         shape: Shape,
         policy: Policy,
         number: int,
-        passes: Passes | None = None,
+        behind: Sequence[Behind] = (),
         draw: Draw | None = None,
     ) -> None:
-        """`draw`: the order, if the placement of the policy draws it."""
+        """behind: what follows epochs. draw: the order, if the placement of the policy draws it."""
         self._draw = draw
-        self._passes = passes
+        self._behind = {each.epoch: each for each in behind}
         self._job, self._shape, self._number = job, shape, number
         self._seed = job.seed + number
         self.order = policy.order  # as it is executed
@@ -78,44 +79,36 @@ class Trial:
         return part_of_pass(self._order, self._shape, rank, epoch, self._seed, steps=self.steps, parts=self.parts)
 
     def ids_read(self, rank: int, epoch: int) -> Ids:
-        """The ids that a rank reads, in order, in an epoch or in the validation pass that the number means."""
-        if not is_validation(epoch):
-            ids = self._epoch(rank, epoch)
-            return ids[ids >= 0]
-        assert self._passes is not None
-        number = self._passes.epochs.index(validation_after(epoch))
-        return np.concatenate(self._passes.batches(self._job.model_of(rank)[1], number, self._seed))
+        """The ids that a rank reads, in order, in an epoch or in what has this number behind one."""
+        for each in self._behind.values():
+            if each.number == epoch:
+                return np.concatenate(each.batches(self._job.model_of(rank)[1], self._seed))
+        ids = self._epoch(rank, epoch)
+        return ids[ids >= 0]
 
-    def passes(self, rank: int) -> list[Pass]:
-        """The validation passes of a rank, with empty logs."""
-        passes = self._passes
-        if passes is None:
-            return []
-        number_of = self._job.model_of(rank)[1]
-        plans = ((epoch, passes.batches(number_of, number, self._seed)) for number, epoch in enumerate(passes.epochs))
-        return [
-            Pass(epoch, batches, StepLog.empty(len(batches), self._job.batch, passed=epoch)) for epoch, batches in plans
-        ]
+    def behind(self, rank: int) -> dict[int, Sequence[Ids]]:
+        """The batches that a rank gets behind epochs."""
+        place = self._job.model_of(rank)[1]
+        return {epoch: each.batches(place, self._seed) for epoch, each in self._behind.items()}
 
-    def run(self, name: str, reader: Reader, rank: Rank, observers: Sequence[Observer]) -> TrialTimes:
+    def run(self, name: str, reader: Reader, trainer: Trainer, rank: Rank, observers: Sequence[Observer]) -> TrialTimes:
         """Run the trial of a reader of this name."""
         job, plan = self._job, self.ids(rank.comm.rank)
         recorder.forget_arrays()  # a rank that dies leaves the logs of this trial alone
         log = StepLog.empty(sum(map(len, plan)), job.batch, epochs=len(plan))
         times = TrialTimes(self._number, self._seed, plan, log)
-        times.passes = self.passes(rank.comm.rank)
         times.useful = {epoch: reader.sample_view.useful(ids[ids >= 0]) for epoch, ids in enumerate(plan)}
-        trial = Running(name, self._policy, reader, times, self._copies)
+        trial = Running(name, self._policy, reader, trainer, times, self._copies, self.behind(rank.comm.rank))
         # The cache can only be prepared while readers rest: between sessions, and in the pauses of a session of ours.
         everything, apart = [list(range(job.epochs))], [[epoch] for epoch in range(job.epochs)]
         segments = apart if job.cache == COLD_EPOCHS else everything
         sessions = everything if self._policy.delivery in (ON_DEMAND, AHEAD) else segments
-        rank.trainer.begin(name, self._number, times.seed)
+        trainer.begin(name, self._number, times.seed)
         for each in observers:
             each.before_trial(trial)
         for session in sessions:
             self._run_session(trial, [part for part in segments if part[0] in session], rank, observers)
-        times.left = rank.trainer.end()
+        times.left = trainer.end()
         times.phases = {*(() if times.left is None else times.left.phases)}.union(*(each.phases for each in observers))
         if self._policy.demanded:
             self._settle(times, reader, rank.comm)
@@ -131,7 +124,7 @@ class Trial:
     ) -> None:
         """Run segments of epochs, with pauses between them, in one session of the reader."""
         times, reader, per_epoch = trial.times, trial.reader, len(trial.times.plan[0])
-        read = self._plan_read(list(chain(*segments)), reader, times, pauses=len(segments) > 1)
+        read = self._plan_read(list(chain(*segments)), trial, pauses=len(segments) > 1)
         times.stored |= reader.asks(read)
         with ExitStack() as stack:
             for number, epochs in enumerate(segments):
@@ -176,7 +169,7 @@ class Trial:
             batches,
             [batch.ids for batch in steps],
             log,
-            trainer=rank.trainer,
+            trainer=segment.trial.trainer,
             sync=self._job.sync,
             ordered=self._ordered,
             starts=[batch.starts for batch in steps],
@@ -201,12 +194,22 @@ class Trial:
         times.plan = list(taken)
         times.batches = (taken >= 0).any(axis=2).sum(axis=1).tolist()
 
-    def _plan_read(self, epochs: list[int], reader: Reader, times: TrialTimes, *, pauses: bool) -> list[Planned]:
-        """All that a session reads: of each of its epochs the training batches, and those of a validation pass."""
-        pass_after = {pass_.epoch: pass_ for pass_ in times.passes}
+    def _plan_read(self, epochs: list[int], trial: Running, *, pauses: bool) -> list[Planned]:
+        """All that a session reads: of each of its epochs the training batches, and those behind it."""
         parts: list[tuple[int, Sequence[Ids]]] = []
         for epoch in epochs:
-            parts.append((epoch, steps_of(times.plan[epoch])))
-            if epoch in pass_after:
-                parts.append((validation_after(epoch), pass_after[epoch].batches))
-        return planned(reader.sample_view, parts, self.ids_read, pauses=pauses)
+            parts.append((epoch, steps_of(trial.times.plan[epoch])))
+            if epoch in trial.behind:
+                parts.append((self._behind[epoch].number, trial.behind[epoch]))
+        return planned(trial.reader.sample_view, parts, self.ids_read, pauses=pauses)
+
+
+@dataclass
+class Contender:
+    """A reader of the job on this rank, its trials, and what each of them took."""
+
+    name: str
+    row: Policy
+    reader: Reader
+    trials: list[Trial]
+    times: list[TrialTimes] = field(default_factory=list)

@@ -9,22 +9,42 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.batches import Batch, validation_after
+from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster.comm import Comm
+from dlio_bench.harness.commands.run.asked.job import Job, passes_of
 from dlio_bench.harness.commands.run.measured.consumer import marks, require_planned, require_same_set
-from dlio_bench.harness.commands.run.measured.observer import After, Observer, Rank, Running, Segment
+from dlio_bench.harness.commands.run.measured.observer import After, Behind, Observer, Rank, Running, Segment
 from dlio_bench.harness.commands.run.measured.times import Pass
+from dlio_bench.harness.plan.validation import Passes
+from dlio_bench.harness.timeline import StepLog
 from dlio_bench.harness.training.trainer import Trainer
+
+
+def behind_epochs(job: Job, dataset: Dataset) -> dict[str, list[Behind]]:
+    """The passes of a trial of each reader."""
+
+    def behind(passes: Passes, number: int, epoch: int) -> Behind:
+        return Behind(epoch, validation_after(epoch), lambda rank, seed: passes.batches(rank, number, seed))
+
+    return {
+        name: [behind(passes, number, epoch) for number, epoch in enumerate(passes.epochs)]
+        for name, passes in passes_of(job, dataset).items()
+    }
 
 
 class Validating(Observer):
     """Runs the passes that the plan of a trial has."""
 
     def __init__(self, rank: Rank) -> None:
-        self._peers, self._trainer = rank.peers, rank.trainer
+        self._peers, self._batch = rank.peers, rank.job.batch
 
     def before_trial(self, trial: Running) -> None:
         """See Observer."""
         view, times = trial.reader.sample_view, trial.times
+        times.passes = [
+            Pass(epoch, batches, StepLog.empty(len(batches), self._batch, passed=epoch))
+            for epoch, batches in trial.behind.items()
+        ]
         times.useful |= {validation_after(pass_.epoch): view.useful(pass_.ids) for pass_ in times.passes}
 
     def after_step(self, segment: Segment) -> Mapping[int, After]:
@@ -36,7 +56,7 @@ class Validating(Observer):
         }
 
     def _run(self, segment: Segment, pass_: Pass, step: int, batches: Iterator[Batch | None]) -> None:  # noqa: ARG002 - an After
-        run_pass(self._peers, batches, pass_, self._trainer, ordered=segment.trial.row.order_known)
+        run_pass(self._peers, batches, pass_, segment.trial.trainer, ordered=segment.trial.row.order_known)
 
     def after_trial(self, trial: Running) -> None:
         """See Observer. DataError where other samples came than planned."""

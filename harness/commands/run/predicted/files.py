@@ -8,8 +8,8 @@ import numpy as np
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster.system import Tier
 from dlio_bench.harness.commands.run.predicted import runtime
-from dlio_bench.harness.commands.run.predicted.chunks import chunks, handles_kept
 from dlio_bench.harness.commands.run.predicted.devices import FileSystem, moved
+from dlio_bench.harness.commands.run.predicted.runtime import chunks, handles_kept
 from dlio_bench.harness.commands.run.predicted.setting import Executed, Setting
 from dlio_bench.harness.plan.placement.files import Share
 from dlio_bench.harness.plan.policies import ON_DEMAND

@@ -12,9 +12,8 @@ from msgspec import Struct
 
 from dlio_bench.harness.cluster.system import MB
 from dlio_bench.harness.commands.run.predicted import runtime
-from dlio_bench.harness.commands.run.predicted.chunks import Cut, chunks, is_packed
 from dlio_bench.harness.commands.run.predicted.devices import Cache, Cores, Device, FileSystem
-from dlio_bench.harness.commands.run.predicted.runtime import Chunk
+from dlio_bench.harness.commands.run.predicted.runtime import Chunk, Cut, chunks, is_packed
 from dlio_bench.harness.commands.run.predicted.setting import Executed, Setting
 from dlio_bench.harness.plan.placement.rule import Behaviour
 from dlio_bench.harness.readers.placed.claims import Claims, State

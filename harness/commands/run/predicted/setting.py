@@ -10,8 +10,8 @@ from dlio_bench.harness.cluster.environment import usable_cores
 from dlio_bench.harness.cluster.system import MB, STAGING, Rates, System, Tier
 from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.commands.run.predicted import runtime
-from dlio_bench.harness.commands.run.predicted.chunks import Cut
 from dlio_bench.harness.commands.run.predicted.devices import Cache, Cores, Memory
+from dlio_bench.harness.commands.run.predicted.runtime import Cut
 from dlio_bench.harness.plan.orders import Ids
 from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.readers.ahead import FEWEST_SLOTS, slots_of

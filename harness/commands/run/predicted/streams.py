@@ -12,8 +12,8 @@ from typing import TypeAlias
 from dlio_bench.harness.cluster.environment import usable_cores
 from dlio_bench.harness.cluster.system import MB, STAGING, Stream, System
 from dlio_bench.harness.commands.run.predicted import runtime
-from dlio_bench.harness.commands.run.predicted.chunks import chunks, handles_kept
 from dlio_bench.harness.commands.run.predicted.devices import FileSystem, Links
+from dlio_bench.harness.commands.run.predicted.runtime import chunks, handles_kept
 from dlio_bench.harness.commands.run.predicted.setting import Executed, Setting
 from dlio_bench.harness.simulator.kernel import Clock, Process, Signal
 from dlio_bench.harness.streams.dealing import Dealt, Part, batches_of_producer, putting, steps_of_rank

@@ -194,26 +194,23 @@ def _direct_check(timed: Sequence[Trial]) -> Check:
     expected = "reads that pass the page cache (O_DIRECT): the device delivers what is requested"
     if hidden := [host for host in hosts if not host.attestable]:
         return Check("cold cache", True, expected, f"{COLD_SAYS}, but not attestable ({hidden[0].note})")
-    requested = sum(trial.bytes_requested for trial in timed)
-    device = [trial.bytes_device for trial in timed]
-    if not requested or None in device:
+    if not sum(trial.bytes_requested for trial in timed) or None in [trial.bytes_device for trial in timed]:
         return Check("cold cache", True, expected, f"{COLD_SAYS}; what the device delivered is not known")
-    share = sum(size or 0 for size in device) / requested
-    found = f"{COLD_SAYS}: the device delivered {format_percent(share, 1)} of the bytes requested"
-    return Check("cold cache", share >= 1 - MOST_RESIDENT, expected, found)
+    return _delivered_check(timed, expected, f"{COLD_SAYS}: the device delivered", "")
 
 
 def _store_check(timed: Sequence[Trial]) -> Check:
     """An object store is not in this machine's page cache, so that its network delivers, and counts, what is read."""
     expected = "reads from an object store, which no page cache of this machine has: it delivers what is requested"
-    requested = sum(trial.bytes_requested for trial in timed)
-    if not requested:
+    if not any(trial.bytes_requested for trial in timed):
         return Check("cold cache", True, expected, f"{OBJECTS_COLD}; no byte was requested")
-    share = sum(trial.bytes_device or 0 for trial in timed) / requested
-    found = (
-        f"{OBJECTS_COLD}: the store delivered {format_percent(share, 1)} of the bytes requested; caches of its own "
-        "cannot be seen"
-    )
+    more = "; caches of its own cannot be seen"
+    return _delivered_check(timed, expected, f"{OBJECTS_COLD}: the store delivered", more)
+
+
+def _delivered_check(timed: Sequence[Trial], expected: str, who: str, more: str) -> Check:
+    share = sum(trial.bytes_device or 0 for trial in timed) / sum(trial.bytes_requested for trial in timed)
+    found = f"{who} {format_percent(share, 1)} of the bytes requested{more}"
     return Check("cold cache", share >= 1 - MOST_RESIDENT, expected, found)
 
 

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Sequence
 
-from dlio_bench.benchmarks.published_models.models import MODELS
+from dlio_bench.benchmarks.published_models.models import models_by_name
 from dlio_bench.free_space import SHARED_MEMORY
 from dlio_bench.harness.commands.checkpoints.options import SHARDED
 from dlio_bench.harness.commands.checkpoints.parts import default_shards, parts, sizes, total
@@ -186,7 +186,7 @@ def _validation(source: Source, job: Job, validation: Validation) -> str:
 
 
 def _checkpoint_load(job: Job) -> str:
-    model, ranks = MODELS[job.options.checkpoint_load], job.ranks
+    model, ranks = models_by_name()[job.options.checkpoint_load], job.ranks
     written = parts(model, ranks, default_shards(model, ranks), SHARDED, job.options.checkpoint_load_fraction)
     return (
         f"{format_bytes(total(written))} of {model.title} after every "
