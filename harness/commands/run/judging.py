@@ -9,6 +9,7 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness.commands.checkpoints import limited
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.asked.request import Request
+from dlio_bench.reports import kinds
 from dlio_bench.reports.document.files import write_whole
 from dlio_bench.reports.document.types import Result
 from dlio_bench.reports.judging import judge
@@ -50,6 +51,6 @@ def require_covered(request: Request, asked: Limits) -> None:
 
 def judged(finished: Sequence[tuple[Result, Steps]], asked: Limits, folder: Path) -> Judgement:
     """Judge what was measured, by the limits that are for it, and write judgement.json into the folder of the run."""
-    judgement = judge.judge(finished, asked, partial=True)
+    judgement = judge.judge(kinds.each(finished), asked, partial=True)
     write_whole(folder / NAME, as_json(judgement).encode())
     return judgement
