@@ -115,8 +115,8 @@ class View(Struct, frozen=True, kw_only=True):
     answers: Sequence[str] = ()
     brief: str = ""
     sections: Sequence[Section]
-    command: str
-    made: str
+    command: str = ""
+    made: str = ""
 
     def text(self, *, verbose: bool = False) -> str:
         """Lines of at most 80 columns; verbose: everything that is known, not one screen with the answer."""

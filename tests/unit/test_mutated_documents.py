@@ -93,7 +93,7 @@ def test_storage_documents(in_memory: Path, chance: random.Random) -> None:
 
     def use() -> None:
         document = storage.load(path)
-        storage.render(document)
+        storage.view(document).text()
         storage.ceiling_for(document, 1e6)
 
     ends_well(use)
