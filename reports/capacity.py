@@ -7,6 +7,7 @@ issue 354).
 """
 
 import math
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -19,9 +20,8 @@ from dlio_bench.reports.document.types import Result
 from dlio_bench.reports.numbers import statistics
 from dlio_bench.reports.numbers.meetings import Steps, meetings, part, utilisation
 from dlio_bench.reports.view.formatting import NOTHING, format_share, plural
-from dlio_bench.reports.view.table import table_lines
+from dlio_bench.reports.view.sections import Head, Note, Section, Table, View
 from dlio_bench.units import format_bytes, format_percent, format_seconds
-from dlio_bench.wrapping import wrapped
 
 SCHEMA = "dlio-bench/capacity/1"
 NAME = "capacity.json"
@@ -145,56 +145,67 @@ def _settled(result: Result, steps: Steps) -> list[float] | None:
     return None if au is None else au.tolist()
 
 
-def render(document: Capacity) -> str:
-    """The text, the answer first; no line is longer than 80 columns."""
-    return "\n".join(_lines(document)) + "\n"
-
-
-def _lines(document: Capacity) -> Iterator[str]:
+def view(document: Capacity) -> View:
+    """The sections of its text."""
     target = format_share(document.target)
     scale = f" on {plural(document.nodes, 'node')}" if document.accelerators else ""
-    yield from wrapped(
-        f"{document.workload}: this storage feeds {plural(document.accelerators, 'emulated accelerator')}{scale} at "
-        f"AU >= {target}; limited by: {document.limited_by}"
+    outcome = f"{'PASS' if document.enough else 'FAIL'}: at least {document.at_least} asked"
+    heads = ["ranks", "nodes", "AU", "null AU", "delivered", "CPU busy", ""]
+    probes = sorted(document.probes, key=lambda probe: (probe.accelerators, probe.confirmed))
+    rows = Table(heads=heads, rows=[*map(_row, probes)])
+    return View(
+        head=Head(
+            title=f"{document.workload} capacity",
+            overline=f"capacity · version {document.version}",
+            heading=f"Accelerators that this storage feeds with {document.workload}",
+            subjects=[] if document.at_least is None else [outcome],
+            marks=document.marks,
+        ),
+        lead=f"{document.workload}: ",
+        answers=[
+            f"this storage feeds {plural(document.accelerators, 'emulated accelerator')}{scale} at AU >= {target}; "
+            f"limited by: {document.limited_by}"
+        ],
+        sections=[
+            Section("limit", "Where it ends", [*_limit(document)]),
+            Section(
+                "scales",
+                "All scales",
+                [rows, Note(text="AU: of the worst run; null AU: the same with the data in memory")],
+            ),
+        ],
+        command=shlex.join(document.command),
     )
-    if document.at_least is not None:
-        word = "PASS" if document.enough else "FAIL"
-        yield f"{word}: at least {document.at_least} asked"
-    if document.marks:
-        yield "  ".join(f"[{mark}]" for mark in document.marks)
-    yield ""
+
+
+def _limit(document: Capacity) -> Iterator[Note]:
+    """The scale that holds, the one that fails, and what was asked of each."""
     if best := document.probe(document.accelerators):
         how = f"{plural(len(best.runs.au), 'run')} after a warm-up" if len(best.runs.au) > 1 else "one run"
-        yield from _entry("holds", f"{_au(best.runs)} in {how}; {_null(best)}")
+        yield Note(text=f"{_au(best.runs)} in {how}; {_null(best)}", label="holds")
     if failing := document.failing:
-        yield from _entry(
-            "fails", f"{plural(failing.accelerators, 'accelerator')}: {_au(failing.runs)}; {_null(failing)}"
-        )
+        accelerators = plural(failing.accelerators, "accelerator")
+        yield Note(text=f"{accelerators}: {_au(failing.runs)}; {_null(failing)}", label="fails")
         if failing.settles(document.target):
             assert failing.runs.settled_au is not None
-            yield from _entry(
-                "note",
-                f"in the later half of each epoch {plural(failing.accelerators, 'accelerator')} reached AU "
+            settled = (
+                f"in the later half of each epoch {accelerators} reached AU "
                 f"{_precise(min(failing.runs.settled_au))}: the rest is lost while epochs begin and readers fill their "
-                "buffers. Longer epochs (--steps, with more data) may hold: MLPerf Storage has 500 steps at least",
+                "buffers. Longer epochs (--steps, with more data) may hold: MLPerf Storage has 500 steps at least"
             )
-    yield from _entry(
-        "each",
+            yield Note(text=settled, label="note")
+    each = (
         f"{document.accelerator}: {format_seconds(document.step_seconds)} a step, batch {document.batch}; "
-        f"{document.steps} steps a run, reader {document.reader}",
+        f"{document.steps} steps a run, reader {document.reader}"
     )
-    yield ""
-    heads = ("ranks", "nodes", "AU", "null AU", "delivered", "CPU busy", "")
-    probes = sorted(document.probes, key=lambda probe: (probe.accelerators, probe.confirmed))
-    yield from table_lines(heads, map(_row, probes))
-    yield "  AU: of the worst run; null AU: the same with the data in memory"
+    yield Note(text=each, label="each")
 
 
-def _row(probe: Probe) -> list[object]:
+def _row(probe: Probe) -> list[str]:
     cells = probe.runs
     return [
-        probe.accelerators,
-        probe.nodes,
+        str(probe.accelerators),
+        str(probe.nodes),
         _precise(min(cells.au)),
         _precise(min(probe.null.au)),
         f"{format_bytes(cells.delivered_bandwidth)}/s",
@@ -215,7 +226,3 @@ def _precise(au: float) -> str:
 
 def _null(probe: Probe) -> str:
     return f"with the data in memory {_au(probe.null)}"
-
-
-def _entry(label: str, content: str) -> Iterator[str]:
-    yield from wrapped(content, f"  {label:<8}", 10)

@@ -1,6 +1,6 @@
 """What `dlio-bench storage` found: rates from trials, the ceiling, marks, text. Pure functions over its JSON."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any, Literal
@@ -12,9 +12,8 @@ from dlio_bench.reports.document.environment import Mount
 from dlio_bench.reports.document.marks import FEW_TRIALS
 from dlio_bench.reports.document.typed import Amount, Share, Some, convert, load_json, require_schema
 from dlio_bench.reports.view.formatting import format_share, plural, size
-from dlio_bench.reports.view.table import table_lines
+from dlio_bench.reports.view.sections import Head, Note, Part, Section, Table, View
 from dlio_bench.units import format_bytes
-from dlio_bench.wrapping import printable, wrapped
 
 SCHEMA = "dlio-bench/storage/1"
 FIX = "Name a file written by dlio-bench storage --out"
@@ -24,6 +23,7 @@ FEWEST_TRIALS = 5  # MLPerf Storage asks for five runs
 # Samples of about one size have one ceiling. A storage file may measure samples of the workload's default variant, and
 # readers read a view of a stored sample (CDB: 17.7 of 60.2 MB): these must still count as one size.
 COMPARABLE = 4.0
+SPANS = ("median", "min", "max", "spread")  # columns
 METADATA_NOTE = (
     "Opens find directory entries in the kernel's cache, which cannot be dropped without root; storage behind a "
     "network may answer the first open of a file more slowly. Creates are slower on ext4 for some "
@@ -192,62 +192,80 @@ def ceiling_for(document: Document, sample_bytes: float) -> float | None:
     return max((row.median for row in document.reads if row.pattern == "random"), default=None)
 
 
-def render(document: Document) -> str:
-    """The document as text ending in a newline; no line is longer than 80 columns, long paths excepted."""
-    return "\n".join(map(printable, _lines(document))) + "\n"
-
-
-def _lines(document: Document) -> Iterator[str]:
+def view(document: Document) -> View:
+    """The sections of its text, the ceiling first."""
     mount = document.mount
-    yield f"storage  {document.folder}" + (f"  ({mount.type} on {mount.source})" if mount else "")
-    sample = format_bytes(document.sample_bytes)
     made = "made for this" if document.made else "of the dataset"
-    yield from _wrapped(
+    files = (
         f"{plural(document.files, 'file')} of {format_bytes(document.file_bytes)} {made}, "
-        f"{plural(document.samples, 'sample')} of {sample}"
+        f"{plural(document.samples, 'sample')} of {format_bytes(document.sample_bytes)}"
     )
-    yield from _wrapped(f"{document.cache}: {document.attestation.found}")
-    if document.marks:
-        yield from _wrapped("  ".join(f"[{mark}]" for mark in document.marks))
-    yield ""
-    several = any(row.hosts > 1 for row in document.reads)
-    names = ["hosts"] * several + ["ranks", "threads"]
-    spans = ("median", "min", "max", "spread")
-    rows = [[_pattern(row), *(getattr(row, name) for name in names), *_span(row)] for row in document.reads]
-    yield from table_lines(["pattern", *names, *spans, "device"], rows)
-    if any(row.noisy for row in document.reads):
-        yield f"  * noisy: fastest and slowest trial more than {format_share(MOST_SPREAD)} of the median apart"
-    yield ""
-    rates = [
+    return View(
+        head=Head(
+            title=f"storage {document.folder}",
+            overline=f"storage · version {document.version}",
+            heading=document.folder,
+            subjects=[
+                f"{document.folder}{f'  ({mount.type} on {mount.source})' if mount else ''}",
+                files,
+                f"{document.cache}: {document.attestation.found}",
+            ],
+            marks=document.marks,
+        ),
+        lead="ceiling ",
+        answers=[_ceiling(document)],
+        sections=[Section("reads", "Reads", _reads(document)), Section("files", "Files", _operations(document))],
+        made=f"{document.created}.",
+    )
+
+
+def _ceiling(document: Document) -> str:
+    """'2 GB/s: random 60 MB, 2 ranks x 2 threads, cold, median of 5'."""
+    best = document.ceiling
+    reads = f"random {format_bytes(document.sample_bytes)}" if best.pattern == "random" else _pattern(best)
+    where = f" on {best.hosts} hosts" if best.hosts > 1 else ""
+    return (
+        f"{format_bytes(best.median)}/s: {reads}, {plural(best.ranks, 'rank')}{where} x "
+        f"{plural(best.threads, 'thread')}, {document.cache}{', direct' if document.io == 'direct' else ''}, "
+        f"median of {document.trials}{' (noisy)' if best.noisy else ''}"
+    )
+
+
+def _reads(document: Document) -> list[Part]:
+    names = [*_hosts(document), "ranks", "threads"]
+    rows = [
+        [
+            _pattern(row),
+            *(str(getattr(row, name)) for name in names),
+            *(f"{format_bytes(rate)}/s" for rate in (row.median, row.min, row.max)),
+            format_share(row.spread) + ("*" if row.noisy else ""),
+            size(row.device_bytes),
+        ]
+        for row in document.reads
+    ]
+    noisy = f"* noisy: fastest and slowest trial more than {format_share(MOST_SPREAD)} of the median apart"
+    table = Table(heads=["pattern", *names, *SPANS, "device"], rows=rows)
+    return [table, *([Note(text=noisy)] if any(row.noisy for row in document.reads) else [])]
+
+
+def _operations(document: Document) -> list[Part]:
+    names = [*_hosts(document), "ranks"]
+    rows = [
         [
             row.operation,
-            *(getattr(row, name) for name in names[:-1]),
+            *(str(getattr(row, name)) for name in names),
             *(f"{rate:.0f}/s" for rate in (row.median, row.min, row.max)),
             format_share(row.spread),
         ]
         for row in document.metadata.rates
     ]
-    if rates:
-        yield from table_lines(["operation", *names[:-1], *spans], rates)
-    yield from _wrapped(document.metadata.note, indent=2)
-    yield ""
-    best = document.ceiling
-    reads = f"random {sample}" if best.pattern == "random" else _pattern(best)
-    where = f" on {best.hosts} hosts" if best.hosts > 1 else ""
-    yield (
-        f"ceiling {format_bytes(best.median)}/s: {reads}, {plural(best.ranks, 'rank')}{where} x "
-        f"{plural(best.threads, 'thread')}, {document.cache}{', direct' if document.io == 'direct' else ''}, "
-        f"median of {document.trials}" + (" (noisy)" if best.noisy else "")
-    )
+    table = Table(heads=["operation", *names, *SPANS], rows=rows)
+    return [*([table] if rows else []), Note(text=document.metadata.note)]
 
 
-def _span(row: ReadRow) -> list[str]:
-    """Median, extremes and spread of a row's rates, and what the device delivered."""
-    return [
-        *(f"{format_bytes(rate)}/s" for rate in (row.median, row.min, row.max)),
-        format_share(row.spread) + ("*" if row.noisy else ""),
-        size(row.device_bytes),
-    ]
+def _hosts(document: Document) -> list[str]:
+    """The column of hosts, where there are several."""
+    return ["hosts"] * any(row.hosts > 1 for row in document.reads)
 
 
 def _pattern(row: Best) -> str:
@@ -256,10 +274,6 @@ def _pattern(row: Best) -> str:
         return row.pattern
     asked = row.request_bytes
     return f"{asked >> 20} MiB" if asked >= 1 << 20 else f"{asked >> 10} KiB"
-
-
-def _wrapped(words: str, indent: int = 9) -> list[str]:
-    return wrapped(words, " " * indent)
 
 
 def _read_row(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -46,12 +46,12 @@ class Outcome(Struct, frozen=True):
     def write(self, results: "Sequence[Result]", judgement: "Judgement | None") -> None:
         """The files that were asked for. Without a judgement JUnit has the checks of the results."""
         from dlio_bench.reports.document.files import write_whole
-        from dlio_bench.reports.export import junit
+        from dlio_bench.reports.export import junit, measures
         from dlio_bench.reports.run import markdown
 
         if self.junit is not None:
             shown = (
-                junit.of_results(results)
+                junit.of_results(measures.of_runs(results))
                 if judgement is None
                 else junit.of_judgement(judgement, acceptance=self.require == ACCEPTANCE)
             )

@@ -3,7 +3,6 @@
 import json
 import sys
 from contextlib import nullcontext
-from pathlib import Path
 
 import numpy as np
 from msgspec.structs import replace
@@ -23,8 +22,8 @@ from dlio_bench.harness.simulator.options import NODES, Axis, Options, require_a
 from dlio_bench.harness.simulator.predict import PUBLISHED
 from dlio_bench.reports.document.typed import to_json
 from dlio_bench.reports.simulation import document as simulation
-from dlio_bench.reports.simulation import text as simulation_text
 from dlio_bench.reports.simulation.types import Simulation
+from dlio_bench.reports.simulation.view import view
 from dlio_bench.units import format_seconds
 
 WORKLOAD_EPOCHS = 3  # the first fills the caches, two read from them
@@ -44,8 +43,9 @@ def simulate(options: Options) -> int:
     with nullcontext() if options.out is None else output_folder(options.out, "simulate") as folder:
         document = _answered(case, options, names)
         if folder is not None:
-            _write(document, folder)
-    print(json.dumps(to_json(document), indent=1) if options.json else simulation_text.render(document))
+            simulation.save(document, folder / simulation.NAME)
+            view(document).write(folder / REPORT)
+    print(f"{json.dumps(to_json(document), indent=1)}\n" if options.json else view(document).text(), end="")
     if folder is not None and not options.json:
         print(f"\n  results  {folder / simulation.NAME}\n  report   {folder / REPORT}")
     return 0
@@ -59,13 +59,6 @@ def _require_accesses(options: Options) -> None:
         raise UsageError(f"--accesses {options.accesses:g}: samples are read 1 + D times the mean, with D from 0 on.")
     if options.vary:
         raise UsageError("--accesses counts the reads of one case, and --vary asks for many. Use one of the two.")
-
-
-def _write(document: Simulation, folder: Path) -> None:
-    from dlio_bench.reports.simulation import html as simulation_html  # plotly takes a second
-
-    simulation.save(document, folder / simulation.NAME)
-    simulation_html.write(document, folder / REPORT)
 
 
 def _tell_if_long(case: Case, vary: tuple[Axis, ...], names: tuple[str, ...]) -> None:

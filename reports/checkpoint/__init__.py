@@ -1,1 +1,1 @@
-"""Results of `checkpoint`: their document, metrics, admission, text and page."""
+"""Results of `checkpoint`: their document, metrics, text and page."""

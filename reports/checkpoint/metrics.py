@@ -13,9 +13,9 @@ from msgspec import Meta, Struct
 from dlio_bench.counters import SECONDS, Quantity
 from dlio_bench.reports.document.typed import Amount, Count, Share, Some
 from dlio_bench.reports.document.types import Metric
-from dlio_bench.reports.numbers import intervals
 from dlio_bench.reports.numbers.meetings import Floats
 from dlio_bench.reports.numbers.metrics import RATE, SHARE, TRIALS
+from dlio_bench.reports.numbers.statistics import summary
 
 Seconds = Annotated[float, Meta(gt=0)]
 Ranks = Annotated[list[Seconds], Meta(min_length=1)]
@@ -137,11 +137,7 @@ def per_trial(trials: Sequence[Trial], name: str) -> Floats:
 
 def metrics(trials: Sequence[Trial]) -> dict[str, Metric]:
     """Every metric of the table: the median over the trials and its interval, None with fewer than 5."""
-    found = {}
-    for name, quantity in CHECKPOINT_METRICS.items():
-        values = per_trial(trials, name)
-        found[name] = Metric(intervals.centre(values), quantity.unit, intervals.interval(values))
-    return found
+    return summary({name: per_trial(trials, name) for name in CHECKPOINT_METRICS}, CHECKPOINT_METRICS)
 
 
 def _share(trial: Trial, part: Callable[[Write], float]) -> float:

@@ -29,9 +29,9 @@ def view(document: Document) -> View:
         answers=[answer(document)],
         sections=[
             Section("answer", "", _rates(document)),
-            Section("ranks-of-it", "1 · Trials and ranks", _ranks(document)),
-            Section("trust", "2 · What was checked", _checked(document)),
-            Section("model", "3 · What the files imitate", _imitated(document)),
+            Section("ranks-of-it", "Trials and ranks", _ranks(document)),
+            Section("trust", "What was checked", _checked(document)),
+            Section("model", "What the files imitate", _imitated(document)),
         ],
         command=shlex.join(document.command),
         made=f"{document.created}, in {document.folder}. Everything here is in result.json; digest {document.digest}.",

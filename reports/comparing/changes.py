@@ -1,6 +1,6 @@
 """Results before and after, pair by pair: which belong together, what changed, and whether limits on changes hold."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -8,33 +8,18 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from dlio_bench.errors import DataError, UsageError
+from dlio_bench.reports import kinds
 from dlio_bench.reports.checkpoint.metrics import CHECKPOINT_METRICS
-from dlio_bench.reports.comparing import comparison
 from dlio_bench.reports.comparing.change_limits import ChangeLimit
 from dlio_bench.reports.comparing.difference import Change, change
 from dlio_bench.reports.comparing.differing import Differing, differing, unequal
-from dlio_bench.reports.document.collection import load_all
-from dlio_bench.reports.document.marks import ALTERED
-from dlio_bench.reports.document.types import Result
-from dlio_bench.reports.numbers import statistics
+from dlio_bench.reports.document.measured import Measured
 from dlio_bench.reports.numbers.meetings import Floats
 from dlio_bench.reports.numbers.metrics import METRICS, SHARE, SHARES
 from dlio_bench.reports.view.formatting import listed, plural
 from dlio_bench.wrapping import printable
 
-HEADLINE = (
-    "elapsed_seconds", "epoch_seconds", "first_epoch_seconds", "later_epochs_seconds", "samples_per_second",
-    "delivered_bandwidth", "stall_share", "au", "step_p99", "bytes_requested", "bytes_device",
-)  # fmt: skip
 Key = tuple[str, str, int, int]
-
-
-class Measured(Struct, frozen=True):
-    """A result, and each metric's values of its trials, float64 [trials], or None. copies: how often it was named."""
-
-    result: Result
-    values: Mapping[str, Floats | None]
-    copies: int = 1
 
 
 class Pair(Struct, frozen=True):
@@ -109,22 +94,17 @@ class Changes(Struct, frozen=True, kw_only=True):
 
 
 def load(paths: Sequence[Path]) -> list[Measured]:
-    """The results of these paths, each once, in their order. Raises what `collection.load_all` raises.
-
-    Their steps are not kept: those of a long history of large jobs would not fit into memory.
-    """
+    """The results of these paths, each once, in their order. Errors as `collection.load_all`."""
     by_digest: dict[tuple[str, bool], Measured] = {}
-    for path in paths:
-        for result, steps in load_all([path]):
-            identity = result.digest, ALTERED in result.marks
-            known = by_digest.get(identity) or Measured(result, statistics.per_trial(result, steps), 0)
-            by_digest[identity] = replace(known, copies=known.copies + 1)
+    for result in (result for path in paths for result in kinds.load(path)):
+        known = by_digest.get((result.digest, result.altered)) or replace(result, copies=0)
+        by_digest[result.digest, result.altered] = replace(known, copies=known.copies + 1)
     return list(by_digest.values())
 
 
 def repeated(results: Sequence[Measured]) -> list[str]:
     """The results that were named more than once: 'cdb · naive · 4 nodes × 1 rank, named 3 times'."""
-    return [f"{describe(each.result)}, named {each.copies} times" for each in results if each.copies > 1]
+    return [f"{describe(each)}, named {each.copies} times" for each in results if each.copies > 1]
 
 
 def changes(
@@ -153,8 +133,8 @@ def changes(
     ]
     return Changes(
         pairs=compared,
-        only_before=[describe(measured.result) for measured in only_before],
-        only_after=[describe(measured.result) for measured in only_after],
+        only_before=[describe(measured) for measured in only_before],
+        only_after=[describe(measured) for measured in only_after],
         repeated=[*repeated(before), *repeated(after)],
         limits=outcomes,
     )
@@ -163,9 +143,9 @@ def changes(
 def require_whole(measured: Sequence[Measured]) -> None:
     """DataError for a result that was altered: no limit can be held against it."""
     for each in measured:
-        if ALTERED in each.result.marks:
+        if each.altered:
             raise DataError(
-                f"--fail-if cannot judge {describe(each.result)}: it was altered after it was written, as its digest "
+                f"--fail-if cannot judge {describe(each)}: it was altered after it was written, as its digest "
                 "does not match. Use the original files."
             )
 
@@ -173,13 +153,13 @@ def require_whole(measured: Sequence[Measured]) -> None:
 def _require_partners(matched: Sequence[Pair], only_before: Sequence[Measured]) -> None:
     if only_before:
         raise UsageError(
-            f"--fail-if: B has no result of {listed([describe(measured.result) for measured in only_before])}, and a "
+            f"--fail-if: B has no result of {listed([describe(measured) for measured in only_before])}, and a "
             "limit must not hold because a measurement is missing. Name results that match, or leave it out of A."
         )
     for pair in matched:
-        if pair.before.result.digest == pair.after.result.digest:
+        if pair.before.digest == pair.after.digest:
             raise UsageError(
-                f"--fail-if: A and B are the same result of {describe(pair.after.result)}. Name the new run as B."
+                f"--fail-if: A and B are the same result of {describe(pair.after)}. Name the new run as B."
             )
 
 
@@ -209,9 +189,7 @@ def metric_change(name: str, before: Measured, after: Measured, *, paired: bool)
     """The change of a metric. Raises UsageError where it has no value in one of the results."""
     made = _metric_change(name, before, after, paired=paired)
     if made is None:
-        raise UsageError(
-            f"{name} has no value in {describe(before.result)}, or in {describe(after.result)}: leave it out."
-        )
+        raise UsageError(f"{name} has no value in {describe(before)}, or in {describe(after)}: leave it out.")
     return made
 
 
@@ -233,7 +211,7 @@ def outcome(limit: ChangeLimit, of: str, found: MetricChange) -> LimitOutcome:
     return LimitOutcome(limit.text, of, found, limit.missed(found))
 
 
-def require_equal(before: Result, after: Result, *, label: bool) -> list[str]:
+def require_equal(before: Measured, after: Measured, *, label: bool) -> list[str]:
     """Why the work of two results is not equal, to label them with. Raises UsageError, unless `label`."""
     reasons = unequal(before, after)
     if reasons and not label:
@@ -248,13 +226,12 @@ def require_equal(before: Result, after: Result, *, label: bool) -> list[str]:
     return reasons
 
 
-def key(result: Result) -> Key:
+def key(result: Measured) -> Key:
     """What pairs results: workload, reader and scale."""
-    plan = result.plan
-    return result.workload.name, _reader(result), plan.nodes, plan.ranks_per_node
+    return result.workload, result.name, result.nodes, result.ranks_per_node
 
 
-def describe(result: Result) -> str:
+def describe(result: Measured) -> str:
     """'cdb · prefetch · 4 nodes × 1 rank', without control characters."""
     return title(side_of(result))
 
@@ -265,54 +242,41 @@ def title(side: Side) -> str:
     return printable(f"{side.workload} · {side.reader} · {scale}")
 
 
-def side_of(result: Result) -> Side:
+def side_of(result: Measured) -> Side:
     """A result as a side of a pair."""
-    return Side(
-        result.workload.name,
-        _reader(result),
-        result.plan.nodes,
-        result.plan.ranks_per_node,
-        len(result.measured),
-        result.created,
-        result.digest,
-        ALTERED in result.marks,
-    )
+    return Side(*key(result), len(result.seconds), result.created, result.digest, result.altered)
 
 
 def _pair_changes(pair: Pair, names: Sequence[str], *, label_unequal: bool) -> PairChanges:
-    before, after = pair.before.result, pair.after.result
+    before, after = pair.before, pair.after
     reasons = require_equal(before, after, label=label_unequal)
-    paired = comparison.paired(before, after)
+    paired = before.turn is not None and before.turn == after.turn
     return PairChanges(
         before=side_of(before),
         after=side_of(after),
         paired=paired,
         unequal=reasons,
         differs=differing(before, after),
-        metrics=metric_changes(pair.before, pair.after, names, paired=paired),
-        no_value=[name for name in names if pair.before.values[name] is None or pair.after.values[name] is None],
+        metrics=metric_changes(before, after, names, paired=paired),
+        no_value=[name for name in names if before.values.get(name) is None or after.values.get(name) is None],
     )
 
 
 def _metric_change(name: str, before: Measured, after: Measured, *, paired: bool) -> MetricChange | None:
-    values = before.values[name], after.values[name]
+    values = before.values.get(name), after.values.get(name)
     return None if values[0] is None or values[1] is None else change_of(name, values[0], values[1], paired=paired)
 
 
 def _by_key(results: Sequence[Measured], side: str) -> dict[Key, Measured]:
     by_key: dict[Key, Measured] = {}
     for measured in results:
-        if by_key.setdefault(key(measured.result), measured) is not measured:
+        if by_key.setdefault(key(measured), measured) is not measured:
             raise UsageError(
-                f"{side} has several results of {describe(measured.result)}. Name the one that is meant; three or more "
+                f"{side} has several results of {describe(measured)}. Name the one that is meant; three or more "
                 "runs, given as three or more arguments or as one pattern, are shown as a history."
             )
     return by_key
 
 
 def _all(results: Sequence[Measured]) -> str:
-    return ", ".join(dict.fromkeys(describe(measured.result) for measured in results))
-
-
-def _reader(result: Result) -> str:
-    return result.policy.alias or result.policy.name
+    return ", ".join(dict.fromkeys(describe(measured) for measured in results))

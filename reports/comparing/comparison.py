@@ -41,11 +41,13 @@ def paired(before: Result, after: Result) -> bool:
     They then have the same command and the same start of their ranks, to the nanosecond. Two runs of one command did
     not share what slows a round down.
     """
-    first, second = (
-        (result.command, result.environment.startup_seconds, [trial.trial for trial in result.measured])
-        for result in (before, after)
-    )
-    return first == second and before.plan.nodes == after.plan.nodes
+    return turn(before) == turn(after)
+
+
+def turn(result: Result) -> tuple[object, ...]:
+    """What is equal in results that took turns in one run."""
+    trials = [trial.trial for trial in result.measured]
+    return result.command, result.environment.startup_seconds, trials, result.plan.nodes
 
 
 def _elapsed(result: Result) -> list[float]:

@@ -8,9 +8,8 @@ from msgspec.structs import asdict
 
 from dlio_bench.reports.comparing import comparable
 from dlio_bench.reports.document.environment import Environment, Host
-from dlio_bench.reports.document.marks import ALTERED
+from dlio_bench.reports.document.measured import Measured
 from dlio_bench.reports.document.types import Result
-from dlio_bench.reports.run import sentences
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable
 
@@ -25,30 +24,31 @@ class Differing(Struct, frozen=True):
     after: str
 
 
-def unequal(before: Result, after: Result) -> list[str]:
+def unequal(before: Measured, after: Measured) -> list[str]:
     """Every reason why the two did not do the same work, or why one of them may not be compared; empty if they did."""
-    faults = [
-        printable(f"{sentences.reader(result)} is {wrong}")
-        for result in (before, after)
-        if ALTERED not in result.marks and (wrong := comparable.fault(result)) is not None
-    ]
-    reasons = list(dict.fromkeys(faults))
-    for quantity, key in comparable.SAME.items():
-        values = [key(result) for result in (before, after)]
+    sides = [before, after]
+    reasons = list(
+        dict.fromkeys(printable(each.fault) for each in sides if each.fault is not None and not each.altered)
+    )
+    for quantity in {**before.work, **after.work}:
+        values = [each.work.get(quantity) for each in sides]
         if values[0] != values[1]:
             told = [_shown(comparable.words(value)) for value in values]
             reasons.append(f"{quantity} ({told[0]} and {told[1]})")
     return reasons
 
 
-def differing(before: Result, after: Result) -> list[Differing]:
+def differing(before: Measured, after: Measured) -> list[Differing]:
     """What else differs: the reader and its settings, marks, versions, code, launcher, machines and file systems."""
-    sides = [dict(_described(result)) for result in (before, after)]
-    shown = {what: [side.get(what, NOTHING) for side in sides] for what in {**sides[0], **sides[1]}}
+    shown = {
+        what: [side.described.get(what, NOTHING) for side in (before, after)]
+        for what in {**before.described, **after.described}
+    }
     return [Differing(what, *values) for what, values in shown.items() if values[0] != values[1]]
 
 
-def _described(result: Result) -> Iterator[tuple[str, str]]:
+def described(result: Result) -> Iterator[tuple[str, str]]:
+    """What may differ between two runs of equal work, for people."""
     policy, plan, environment = result.policy, result.plan, result.environment
     yield "reader", policy.alias or policy.name
     for name in ("order", "placement", "delivery", "decode", "check_crc"):

@@ -10,12 +10,12 @@ from msgspec import Struct
 from dlio_bench.errors import UsageError
 from dlio_bench.reports.comparing import changes
 from dlio_bench.reports.comparing.change_limits import ChangeLimit
-from dlio_bench.reports.comparing.changes import LimitOutcome, Measured, MetricChange
+from dlio_bench.reports.comparing.changes import LimitOutcome, MetricChange
 from dlio_bench.reports.comparing.differing import Differing, differing
-from dlio_bench.reports.document.marks import ALTERED
+from dlio_bench.reports.document.measured import Measured
 from dlio_bench.reports.numbers import intervals
 from dlio_bench.reports.numbers.meetings import Floats
-from dlio_bench.reports.numbers.metrics import METRICS, SHARE, SHARES
+from dlio_bench.reports.numbers.metrics import SHARE, SHARES
 
 FEWEST_RUNS = 3
 BAND = 0.05  # least step: asv reports from 5 % (asv/plugins/regressions.py), within which MLPerf Storage replicates
@@ -101,11 +101,11 @@ def trend(
     measurements are missing.
     """
     groups: dict[changes.Key, list[Measured]] = {}
-    for measured in sorted(results, key=lambda measured: measured.result.created):
-        groups.setdefault(changes.key(measured.result), []).append(measured)
+    for measured in sorted(results, key=lambda measured: measured.created):
+        groups.setdefault(changes.key(measured), []).append(measured)
     long = [group for group in groups.values() if len(group) >= FEWEST_RUNS]
     few = [group for group in groups.values() if len(group) < FEWEST_RUNS]
-    counts = "; ".join(f"{changes.describe(group[0].result)}: {len(group)}{_named_again(group)}" for group in few)
+    counts = "; ".join(f"{changes.describe(group[0])}: {len(group)}{_named_again(group)}" for group in few)
     if not long:
         raise UsageError(
             f"a history needs {FEWEST_RUNS} runs of the same workload, reader and scale; there are: {counts}. Name "
@@ -120,10 +120,10 @@ def trend(
             )
     return Trend(
         histories=[_history(group, names, label_unequal=label_unequal) for group in long],
-        left_out=[changes.describe(group[0].result) for group in few],
+        left_out=[changes.describe(group[0]) for group in few],
         repeated=changes.repeated(results),
         limits=[
-            changes.outcome(limit, changes.describe(group[0].result), _last(limit.metric, _values(limit.metric, group)))
+            changes.outcome(limit, changes.describe(group[0]), _last(limit.metric, _values(limit.metric, group)))
             for limit in limits
             for group in long
         ],
@@ -162,25 +162,23 @@ def change_points(values: Sequence[float], *, in_points: bool = False) -> list[i
 
 
 def _history(group: Sequence[Measured], names: Sequence[str], *, label_unequal: bool) -> History:
-    results = [measured.result for measured in group]
-    runs = []
-    for position, result in enumerate(results):
-        runs.append(
-            Run(
-                result.created,
-                result.version,
-                len(result.measured),
-                result.digest,
-                ALTERED in result.marks,
-                changes.require_equal(results[0], result, label=label_unequal),
-                differing(results[position - 1], result) if position else [],
-            )
+    runs = [
+        Run(
+            result.created,
+            result.version,
+            len(result.seconds),
+            result.digest,
+            result.altered,
+            changes.require_equal(group[0], result, label=label_unequal),
+            differing(group[position - 1], result) if position else [],
         )
-    columns = {name: [measured.values[name] for measured in group] for name in names}
+        for position, result in enumerate(group)
+    ]
+    columns = {name: [measured.values.get(name) for measured in group] for name in names}
     known = {name: [values for values in column if values is not None] for name, column in columns.items()}
-    created = [result.created for result in results]
+    created = [result.created for result in group]
     return History(
-        changes.describe(results[0]),
+        changes.describe(group[0]),
         runs,
         [_metric_trend(name, created, column) for name, column in known.items() if len(column) == len(group)],
         [name for name, column in known.items() if len(column) < len(group)],
@@ -188,7 +186,8 @@ def _history(group: Sequence[Measured], names: Sequence[str], *, label_unequal: 
 
 
 def _metric_trend(name: str, created: Sequence[str], values: Sequence[Floats]) -> MetricTrend:
-    is_mean, is_share = name in SHARES, METRICS[name].unit == SHARE
+    is_mean, last = name in SHARES, _last(name, values)
+    is_share = last.unit == SHARE
     points = [
         Point(when, intervals.centre(trials, mean=is_mean), intervals.interval(trials, mean=is_mean))
         for when, trials in zip(created, values, strict=True)
@@ -201,7 +200,7 @@ def _metric_trend(name: str, created: Sequence[str], values: Sequence[Floats]) -
         Step(start, created[start], before, after, _moved(before, after, in_points=is_share))
         for start, (before, after) in zip(starts, pairwise(levels), strict=True)
     ]
-    return MetricTrend(metric=name, unit=METRICS[name].unit, points=points, steps=steps, last=_last(name, values))
+    return MetricTrend(metric=name, unit=last.unit, points=points, steps=steps, last=last)
 
 
 def _moved(before: float, after: float, *, in_points: bool) -> float | None:
@@ -220,7 +219,7 @@ def _last(name: str, values: Sequence[Floats]) -> MetricChange:
 
 
 def _values(name: str, group: Sequence[Measured]) -> list[Floats]:
-    values = [measured.values[name] for measured in group]
+    values = [measured.values.get(name) for measured in group]
     if any(column is None for column in values):
-        raise UsageError(f"{name} has no value in a run of {changes.describe(group[0].result)}: leave it out.")
+        raise UsageError(f"{name} has no value in a run of {changes.describe(group[0])}: leave it out.")
     return [column for column in values if column is not None]

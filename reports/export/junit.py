@@ -9,13 +9,10 @@ from xml.etree import ElementTree as ET
 
 from msgspec import Struct
 
-from dlio_bench.reports.checkpoint.types import Document
-from dlio_bench.reports.document.types import Check, Metric, Result
-from dlio_bench.reports.export.checks import checks
-from dlio_bench.reports.export.measures import OVER_FIRST, measures
+from dlio_bench.reports.document.types import Metric
+from dlio_bench.reports.export.measures import OVER_FIRST, Exported
 from dlio_bench.reports.judging.judgement import Finding, Judgement
 from dlio_bench.reports.judging.text import headline
-from dlio_bench.reports.run import tables
 from dlio_bench.reports.view.formatting import interval, number
 from dlio_bench.units import format_percent
 from dlio_bench.wrapping import printable
@@ -48,27 +45,9 @@ class Suite(Struct, frozen=True, kw_only=True):
     says: str = ""
 
 
-def of_results(results: Sequence[Result]) -> str:
+def of_results(results: Sequence[Exported]) -> str:
     """A suite for each result, a case for each check; metrics are properties. A suite's time is that of all trials."""
-    suites = []
-    for label, result, known in zip(tables.labels(results), results, measures(results), strict=True):
-        facts = _facts(result, known) | {"verdict": result.verdict}
-        if (ends := known[OVER_FIRST.name].ci) is not None:
-            facts |= {f"{OVER_FIRST.name} ci": f"{ends[0]:.15g} {ends[1]:.15g}"}
-        host, seconds = next(iter(result.environment.hosts)), sum(trial.elapsed_seconds for trial in result.trials)
-        name = f"{result.workload.name}: {label}"
-        suites.append(_checked(name, host, result.created, seconds, facts, checks(result)))
-    return _document(suites)
-
-
-def of_checkpoints(documents: Sequence[Document]) -> str:
-    """As `of_results`, of results of checkpoints."""
-    suites = []
-    for document in documents:
-        name = f"{document.workload}: {document.layout} {document.scale}"
-        seconds, facts = sum(trial.seconds for trial in document.trials), _facts(document, document.metrics)
-        suites.append(_checked(name, document.rank_hosts[0], document.created, seconds, facts, document.checks))
-    return _document(suites)
+    return _document([*map(_checked, results)])
 
 
 def of_judgement(judgement: Judgement, *, acceptance: bool = False) -> str:
@@ -90,23 +69,24 @@ def of_judgement(judgement: Judgement, *, acceptance: bool = False) -> str:
     return _document([suite])
 
 
-def _facts(result: Result | Document, metrics: Mapping[str, Metric]) -> dict[str, str]:
-    known = {f"{name} [{each.unit}]": f"{each.value:.15g}" for name, each in metrics.items() if each.value is not None}
-    return {"class": result.class_, "marks": "; ".join(result.marks), "digest": result.digest} | known
-
-
-def _checked(
-    name: str, host: str, created: str, seconds: float, facts: Mapping[str, str], held: Sequence[Check]
-) -> Suite:
+def _checked(exported: Exported) -> Suite:
     """The suite of a result without limits."""
-    cases = []
-    for check in held:
+    result, metrics = exported.result, exported.metrics
+    facts = {"class": result.class_, "marks": "; ".join(result.marks), "digest": result.digest}
+    facts |= {f"{name} [{each.unit}]": f"{each.value:.15g}" for name, each in metrics.items() if each.value is not None}
+    facts |= {"verdict": result.verdict}
+    if OVER_FIRST.name in metrics and (ends := metrics[OVER_FIRST.name].ci) is not None:
+        facts |= {f"{OVER_FIRST.name} ci": f"{ends[0]:.15g} {ends[1]:.15g}"}
+    name, cases = f"{result.workload}: {exported.label}", []
+    for check in exported.checks:
         told = f"expected {check.expected}; found {check.found}"
         if check.ok:
             cases.append(Case(group=name, name=check.name, text=told))
         else:
             cases.append(Case(group=name, name=check.name, outcome="failed", kind="check", message=told, text=told))
-    return Suite(name=name, host=host, created=created, seconds=seconds, facts=facts, cases=cases)
+    seconds = sum(result.seconds) + result.warmup_seconds
+    host = next(iter(result.hosts))
+    return Suite(name=name, host=host, created=result.created, seconds=seconds, facts=facts, cases=cases)
 
 
 def _judged_cases(judgement: Judgement, *, acceptance: bool) -> Iterator[Case]:

@@ -7,12 +7,14 @@ would be a value. All samples of a family stand together. The last line is `# EO
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from dlio_bench.counters import Quantity
 from dlio_bench.errors import UsageError
-from dlio_bench.reports.document.types import Metric, Result
-from dlio_bench.reports.export.checks import failures
-from dlio_bench.reports.export.measures import MEASURES, measures, statistic
+from dlio_bench.reports.document.measured import Measured
+from dlio_bench.reports.document.types import Metric
+from dlio_bench.reports.export.measures import MEASURES, Exported, statistic
 from dlio_bench.wrapping import printable
 
+Named = Sequence[tuple[dict[str, str], Exported]]
 PREFIX = "dlio_bench"
 UNITS = {
     "s": "seconds",
@@ -21,32 +23,36 @@ UNITS = {
     "samples/s": "samples_per_second",
     "samples": "samples",
     "requests": "requests",
+    "calls": "calls",
     "share": "ratio",
     "ratio": "ratio",
 }  # of a metric -> of OpenMetrics
 
 
-def render(results: Sequence[Result]) -> str:
+def render(results: Sequence[Exported]) -> str:
     """The exposition: an Info family with what describes each result, and a gauge family for each metric.
 
-    Workload, reader, nodes and ranks a node tell the results apart. UsageError for two results that share all of these.
+    Workload, reader (or layout), nodes and ranks a node tell the results apart. UsageError for two that share all of
+    these.
     """
-    labels = [_labels(result) for result in results]
+    labels = [_labels(each.result) for each in results]
     for position, label in enumerate(labels):
         if label in labels[:position]:
+            said = printable(f"{', '.join([*label.values()][:2])}, {results[position].result.scale}")
             raise UsageError(
-                f"Two of the results are of {_scale(results[position])}, and a metric has one value for each workload, "
-                "reader and scale. Export them one at a time."
+                f"Two of the results are of {said} ranks, and a metric has one value for each workload, "
+                f"{results[position].result.what} and scale. Export them one at a time."
             )
     named = list(zip(labels, results, strict=True))
     lines = [*_info(named), *_failed_checks(named)]
-    known = measures(results)
-    for name in MEASURES:
-        lines += _family(name, [(label, metrics[name]) for label, metrics in zip(labels, known, strict=True)])
+    for quantity in {**MEASURES, **results[0].result.quantities}.values():
+        lines += _family(
+            quantity, [(label, each.metrics[quantity.name]) for label, each in named if quantity.name in each.metrics]
+        )
     return "\n".join((*lines, "# EOF")) + "\n"
 
 
-def prometheus(results: Sequence[Result]) -> str:
+def prometheus(results: Sequence[Exported]) -> str:
     """As `render`, in Prometheus' own text format."""
     return as_prometheus(render(results))
 
@@ -67,71 +73,51 @@ def as_prometheus(text: str) -> str:
     )
 
 
-def family(name: str) -> str:
+def family(quantity: Quantity) -> str:
     """The family of a metric: its name with its unit as suffix. stall_share -> dlio_bench_stall_ratio."""
-    unit = UNITS[MEASURES[name].unit]
-    base = name.removesuffix("_share").removesuffix(f"_{unit}").removeprefix("bytes_")
+    unit = UNITS[quantity.unit]
+    base = quantity.name.removesuffix("_share").removesuffix(f"_{unit}").removeprefix("bytes_")
     return f"{PREFIX}_{base}" if base == unit else f"{PREFIX}_{base}_{unit}"
 
 
-def _info(named: Sequence[tuple[dict[str, str], Result]]) -> Iterator[str]:
+def _info(named: Named) -> Iterator[str]:
     yield f"# TYPE {PREFIX}_run info"
     yield f"# HELP {PREFIX}_run what was run, and what it is worth"
-    for labels, result in named:
-        policy = result.policy
-        described = {
-            "class": result.class_,
-            "verdict": result.verdict,
-            "marks": "; ".join(result.marks),
-            "order": policy.order,
-            "placement": policy.placement,
-            "delivery": policy.delivery,
-            "dataset": result.dataset.digest,
-            "created": result.created,
-            "version": result.version,
-            "digest": result.digest,
-        }
+    for labels, each in named:
+        result = each.result
+        described = {"class": result.class_, "verdict": result.verdict, "marks": "; ".join(result.marks)}
+        described |= {**result.facts, "created": result.created, "version": result.version, "digest": result.digest}
         yield sample(f"{PREFIX}_run_info", labels | described, 1)
 
 
-def _failed_checks(named: Sequence[tuple[dict[str, str], Result]]) -> Iterator[str]:
+def _failed_checks(named: Named) -> Iterator[str]:
     name = f"{PREFIX}_failed_checks"
     yield f"# TYPE {name} gauge"
     yield f"# HELP {name} checks that did not hold; above 0 the result is not to be used"
-    for labels, result in named:
-        yield sample(name, labels, failures(result))
+    for labels, each in named:
+        yield sample(name, labels, sum(not check.ok for check in each.checks))
 
 
-def _family(metric: str, values: Sequence[tuple[dict[str, str], Metric]]) -> Iterator[str]:
+def _family(quantity: Quantity, values: Sequence[tuple[dict[str, str], Metric]]) -> Iterator[str]:
     """A metric of all results that have it. The label `statistic` tells its value from the ends of its interval."""
     known = [(labels, value) for labels, value in values if value.value is not None]
     if not known:
         return
-    name = family(metric)
+    name = family(quantity)
     yield f"# TYPE {name} gauge"
-    yield f"# UNIT {name} {UNITS[MEASURES[metric].unit]}"
-    yield f"# HELP {name} {_escaped(MEASURES[metric].meaning)}"
+    yield f"# UNIT {name} {UNITS[quantity.unit]}"
+    yield f"# HELP {name} {_escaped(quantity.meaning)}"
     for labels, value in known:
         assert value.value is not None
-        yield sample(name, labels | {"statistic": statistic(metric)}, value.value)
+        yield sample(name, labels | {"statistic": statistic(quantity.name)}, value.value)
         if value.ci is not None:
             for end, bound in zip(("ci_low", "ci_high"), value.ci, strict=True):
                 yield sample(name, labels | {"statistic": end}, bound)
 
 
-def _labels(result: Result) -> dict[str, str]:
-    return {
-        "workload": result.workload.name,
-        "reader": result.policy.alias or result.policy.name,
-        "nodes": str(result.plan.nodes),
-        "ranks_per_node": str(result.plan.ranks_per_node),
-    }
-
-
-def _scale(result: Result) -> str:
-    plan = result.plan
-    reader = result.policy.alias or result.policy.name
-    return printable(f"{result.workload.name}, {reader}, {plan.nodes}x{plan.ranks_per_node} ranks")
+def _labels(result: Measured) -> dict[str, str]:
+    scale = {"nodes": str(result.nodes), "ranks_per_node": str(result.ranks_per_node)}
+    return {"workload": result.workload, result.what: result.name} | scale
 
 
 def sample(name: str, labels: Mapping[str, str], value: float) -> str:

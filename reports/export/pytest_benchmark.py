@@ -6,41 +6,40 @@ storage/file.py and table.py). The statistics are those of its stats.py, version
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from dlio_bench.reports.document.types import Metric, Result
-from dlio_bench.reports.export.measures import measures
+from dlio_bench.reports.document.measured import Measured
+from dlio_bench.reports.export.measures import Exported
 from dlio_bench.wrapping import printable
 
 
-def render(results: Sequence[Result]) -> str:
+def render(results: Sequence[Exported]) -> str:
     """The document. Readers of one workload at one scale are a group."""
-    first = results[0]
+    first = results[0].result
     document = {
         "machine_info": _machine(first),
-        "commit_info": {"id": first.environment.code_digest, "dirty": False, "project": "dlio-bench"},
-        "benchmarks": [_benchmark(*each) for each in zip(results, measures(results), strict=True)],
-        "datetime": max(result.created for result in results),
+        "commit_info": {"id": first.code_digest, "dirty": False, "project": "dlio-bench"},
+        "benchmarks": [*map(_benchmark, results)],
+        "datetime": max(each.result.created for each in results),
         "version": "5.0.0",  # of the format
     }
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 
-def _benchmark(result: Result, known: Mapping[str, Metric]) -> dict[str, Any]:
-    group, scale = result.workload.name, f"{result.plan.nodes}x{result.plan.ranks_per_node}"
-    reader = result.policy.alias or result.policy.name
-    name = printable(f"{group}[{reader}-{scale}]")
+def _benchmark(exported: Exported) -> dict[str, Any]:
+    result, known = exported.result, exported.metrics
+    name = printable(f"{result.workload}[{result.name}-{result.scale}]")
     return {
-        "group": printable(f"{group} {scale}"),
+        "group": printable(f"{result.workload} {result.scale}"),
         "name": name,
         "fullname": name,
         "params": {
-            "reader": printable(reader),
-            "nodes": result.plan.nodes,
-            "ranks_per_node": result.plan.ranks_per_node,
+            result.what: printable(result.name),
+            "nodes": result.nodes,
+            "ranks_per_node": result.ranks_per_node,
         },
-        "param": printable(f"{reader}-{scale}"),
+        "param": printable(f"{result.name}-{result.scale}"),
         "extra_info": {
             "class": result.class_,
             "verdict": result.verdict,
@@ -49,8 +48,8 @@ def _benchmark(result: Result, known: Mapping[str, Metric]) -> dict[str, Any]:
             "metrics": {name: metric.value for name, metric in known.items()},
             "intervals": {name: metric.ci for name, metric in known.items() if metric.ci is not None},
         },
-        "options": {"warmup": any(trial.warmup for trial in result.trials)},
-        "stats": stats([trial.elapsed_seconds for trial in result.measured]),
+        "options": {"warmup": result.warmup_seconds > 0},
+        "stats": stats(result.seconds),
     }
 
 
@@ -86,9 +85,9 @@ def quartiles(data: Sequence[float]) -> tuple[float, float]:
     return 0.75 * data[whole] + 0.25 * data[whole + 1], 0.25 * data[3 * whole + 1] + 0.75 * data[3 * whole + 2]
 
 
-def _machine(result: Result) -> dict[str, Any]:
+def _machine(result: Measured) -> dict[str, Any]:
     """The first host: pytest-benchmark has place for one."""
-    name, host = next(iter(result.environment.hosts.items()))
+    name, host = next(iter(result.hosts.items()))
     return {
         "node": printable(name),
         "processor": printable(host.cpu or ""),

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from dlio_bench.reports.checkpoint import metrics as checkpoint_metrics
+from dlio_bench.reports.checkpoint.types import Document, checks
 from dlio_bench.reports.document.environment import Host
 from dlio_bench.reports.document.marks import ALTERED, COLD_BEFORE, SERVED
 from dlio_bench.reports.document.trials import LEAST_DEVICE
@@ -12,7 +14,8 @@ from dlio_bench.reports.document.types import Check, Metric, Result
 from dlio_bench.reports.judging.judgement import Reason
 from dlio_bench.reports.judging.limits import Settings
 from dlio_bench.reports.numbers import statistics
-from dlio_bench.reports.numbers.meetings import Steps
+from dlio_bench.reports.numbers.meetings import Floats
+from dlio_bench.reports.numbers.metrics import METRICS
 from dlio_bench.reports.view.formatting import format_time, plural
 from dlio_bench.units import format_bytes
 
@@ -20,19 +23,30 @@ CONTENT_CHECK = "content"
 TOO_FEW = "trials"  # alone, it leaves a result undecided, not INVALID
 WAS_ALTERED = "its files are not as they were written"
 SAME = 1e-9  # relative: processors add up in another order, which changes the last digits
+COLD = ("cold", *COLD_BEFORE)  # of limits: the cache is dropped before the reads of every trial
 NOTHING = 1e-12  # absolute: shares that are zero but for rounding
 
 
-def reasons(result: Result, steps: Steps, asked: Settings) -> list[Reason]:
-    """All reasons, in a fixed order; none for a result that may be used."""
+def of_run(result: Result, values: Mapping[str, Floats | None] | str, asked: Settings) -> list[Reason]:
+    """All reasons, in a fixed order; none for a result that may be used. values: of its metrics, or why it has none."""
     altered = [Reason("altered", f"its digest does not match: {WAS_ALTERED}")] if ALTERED in result.marks else []
     return [
         *altered,
         *broken(result.checks),
-        *_numbers(result, steps),
+        *_numbers(result, values),
         *too_little([trial.elapsed_seconds for trial in result.measured], asked),
         *_steps(result, asked),
         *_caches(result, asked),
+    ]
+
+
+def of_checkpoints(document: Document, asked: Settings) -> list[Reason]:
+    """The same of a result of checkpoints. `min_steps` is for runs."""
+    return [
+        *broken(checks(document)),  # made again from the trials
+        *differing(document.metrics, checkpoint_metrics.metrics(document.trials), "trials"),
+        *too_little([trial.seconds for trial in document.trials], asked),
+        *_caches_of_checkpoints(document, asked),
     ]
 
 
@@ -100,15 +114,18 @@ def too_fast(rate: float, what: str, nodes: int, asked: Settings) -> Iterator[Re
 # ---- of a run
 
 
-def _numbers(result: Result, steps: Steps) -> Iterator[Reason]:
+def _numbers(result: Result, values: Mapping[str, Floats | None] | str) -> Iterator[Reason]:
     """Metrics that do not follow from the trials and the step times of the result."""
-    try:
-        with np.errstate(all="ignore"):
-            again = statistics.metrics(result, steps)
-    except (ArithmeticError, LookupError, ValueError) as error:
-        yield Reason("metrics", f"its metrics cannot be worked out from its steps ({error})")
-        return
-    yield from differing(result.metrics, again, "steps")
+    if not isinstance(values, str):
+        try:
+            with np.errstate(all="ignore"):
+                again = statistics.summary(values, METRICS)
+        except (ArithmeticError, LookupError, ValueError) as error:
+            values = str(error)
+    if isinstance(values, str):
+        yield Reason("metrics", f"its metrics cannot be worked out from its steps ({values})")
+    else:
+        yield from differing(result.metrics, again, "steps")
 
 
 def _same(stated: tuple[float | None, ...], worked_out: tuple[float | None, ...]) -> bool:
@@ -152,3 +169,16 @@ def seen_cold(result: Result) -> bool:
     hosts = [host for trial in result.measured for host in trial.cache.hosts.values()]
     held = any(check.name == "cold cache" and check.ok for check in result.checks)
     return held and bool(hosts) and all(host.attestable and not host.memory_backed for host in hosts)
+
+
+# ---- of checkpoints
+
+
+def _caches_of_checkpoints(document: Document, asked: Settings) -> Iterator[Reason]:
+    if asked.cache is not None and asked.cache not in COLD:
+        yield Reason("cache", f"checkpoints are read from a cold cache, the limits ask for {asked.cache}")
+    if not all(trial.attestable and not trial.memory_backed for trial in document.trials):
+        held = document.bytes * document.checkpoints
+        yield from too_small("the checkpoints of a trial have", held, document.hosts.values(), asked)
+    rate = max(checkpoint_metrics.per_trial(document.trials, "checkpoint_read_bandwidth"))
+    yield from too_fast(rate, "read", document.nodes, asked)

@@ -1,24 +1,17 @@
 """Class, verdict and exit status: of a result by itself, and of results against limits."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 
-from dlio_bench.reports.checkpoint import admission as checkpoint_admission
-from dlio_bench.reports.checkpoint import marks as checkpoint_marks
-from dlio_bench.reports.checkpoint.metrics import CHECKPOINT_METRICS
-from dlio_bench.reports.checkpoint.types import Document
 from dlio_bench.reports.document.marks import ALTERED, TINY, capping
-from dlio_bench.reports.document.types import Check, Class, Metric, Result
-from dlio_bench.reports.judging import admission
+from dlio_bench.reports.document.measured import Measured
+from dlio_bench.reports.document.types import Check, Class, Result
 from dlio_bench.reports.judging.admission import CONTENT_CHECK, TOO_FEW, WAS_ALTERED
 from dlio_bench.reports.judging.judgement import Finding, Judged, Judgement, LimitsFile, Reason, Unreadable, Verdict
-from dlio_bench.reports.judging.limits import CEILING_SHARE, SPREAD, UNFAVOURABLE, Limit, Limits
+from dlio_bench.reports.judging.limits import UNFAVOURABLE, Limit, Limits
 from dlio_bench.reports.numbers.intervals import coverage
-from dlio_bench.reports.numbers.meetings import Floats, Steps
 from dlio_bench.reports.numbers.metrics import SHARES
 from dlio_bench.reports.view.formatting import listed, plural
 from dlio_bench.wrapping import printable
@@ -99,23 +92,15 @@ def required(judgement: Judgement, *, acceptance: bool) -> int:
 
 
 def judge(
-    pairs: Sequence[tuple[Result, Steps]],
-    limits: Limits,
-    unreadable: Sequence[Unreadable] = (),
-    *,
-    checkpoints: Sequence[Document] = (),
-    partial: bool = False,
+    measured: Iterable[Measured], limits: Limits, unreadable: Sequence[Unreadable] = (), *, partial: bool = False
 ) -> Judgement:
     """Judge results, each against every limit that covers it. The order of the arguments does not matter.
 
     unreadable: files without a result, which make the judgement INVALID. partial: limits of which there is no result do
     not count (a run measures a part of what a contract names); else they make it INVALID.
     """
-    once = {(result.digest, ALTERED in result.marks): (result, steps) for result, steps in pairs}
-    judged_runs = [_judged(_of_run(result, steps, limits), limits) for result, steps in once.values()]
-    written = {document.digest: document for document in checkpoints}
-    judged_checkpoints = [_judged(_of_checkpoints(document, limits), limits) for document in written.values()]
-    results = sorted([*judged_runs, *judged_checkpoints], key=_order)
+    once = {(result.digest, result.altered): result for result in measured}
+    results = sorted((_judged(result, limits) for result in once.values()), key=_order)
     covered = {(finding.table, finding.metric, finding.side) for judged in results for finding in judged.findings}
     missing = [
         _missing(limit, chosen=not partial)
@@ -172,77 +157,19 @@ def _reasons(results: Sequence[Judged], missing: Sequence[Finding], unreadable: 
         yield f"{_name(judged)} has {places.count(_place(judged))} results: each must hold every limit"
 
 
-class _Subject(Struct, frozen=True):
-    """What is judged. names: those that limits may call its reader, or layout, by. metric: of a name that has a limit.
-
-    has: whether it has a metric of that name at all; seconds: of all its timed trials.
-    """
-
-    workload: str
-    names: list[str]
-    scale: str
-    digest: str
-    created: str
-    hosts: list[str]
-    trials: int
-    seconds: float
-    marks: list[str]
-    reasons: list[Reason]
-    has: Callable[[str], bool]
-    metric: Callable[[str], Metric]
-
-
-def _of_run(result: Result, steps: Steps, limits: Limits) -> _Subject:
-    return _Subject(
-        workload=result.workload.name,
-        names=[name for name in (result.policy.alias, result.policy.name) if name is not None],
-        scale=f"{result.plan.nodes}x{result.plan.ranks_per_node}",
-        digest=result.digest,
-        created=result.created,
-        hosts=result.environment.rank_hosts,
-        trials=len(result.measured),
-        seconds=sum(trial.elapsed_seconds for trial in result.measured),
-        marks=[*dict.fromkeys([*result.marks, *checkpoint_marks.of_trials(result.measured)])],
-        reasons=admission.reasons(result, steps, limits.settings),
-        has=lambda name: name not in CHECKPOINT_METRICS,
-        metric=lambda name: measured(result, name),
-    )
-
-
-def _of_checkpoints(document: Document, limits: Limits) -> _Subject:
-    seconds = [trial.seconds for trial in document.trials]
-
-    def metric(name: str) -> Metric:
-        return Metric(spread(np.array(seconds)), "share", None) if name == SPREAD else document.metrics[name]
-
-    return _Subject(
-        workload=document.workload,
-        names=[document.layout],
-        scale=document.scale,
-        digest=document.digest,
-        created=document.created,
-        hosts=document.rank_hosts,
-        trials=len(document.trials),
-        seconds=sum(seconds),
-        marks=[*dict.fromkeys([*document.marks, *checkpoint_marks.of_document(document)])],
-        reasons=checkpoint_admission.reasons(document, limits.settings),
-        has=lambda name: name in CHECKPOINT_METRICS or name == SPREAD,
-        metric=metric,
-    )
-
-
-def _judged(subject: _Subject, limits: Limits) -> Judged:
+def _judged(subject: Measured, limits: Limits) -> Judged:
+    known = {*subject.quantities, *subject.derived}
     covering = [
         limit
         for limit in limits.limits
-        if subject.has(limit.metric) and limit.covers(subject.workload, subject.names, subject.scale)
+        if limit.metric in known and limit.covers(subject.workload, subject.names, subject.scale)
     ]
     findings = [_finding(limit, subject) for limit in covering]
     findings.sort(key=lambda finding: (finding.metric, finding.side, finding.table))
-    reasons = subject.reasons + [
+    reasons = subject.reasons(limits.settings) + [
         Reason("metrics", f"{finding.metric} has no {'interval' if finding.median is not None else 'value'} in it")
         for finding in findings
-        if finding.found is None and (finding.median is None or subject.trials >= limits.settings.trials)
+        if finding.found is None and (finding.median is None or len(subject.seconds) >= limits.settings.trials)
     ]
     reasons = [Reason(printable(reason.rule), printable(reason.text)) for reason in reasons]
     too_few = [reason.rule for reason in reasons] == [TOO_FEW]
@@ -258,20 +185,20 @@ def _judged(subject: _Subject, limits: Limits) -> Judged:
     if reasons and not too_few:
         status = CONTENT_FAILED if all(reason.rule == CONTENT_CHECK for reason in reasons) else INVALID
         # of an altered file nobody knows what limits are for it
-        verdict = "invalid" if findings or ALTERED in subject.marks else "none"
+        verdict = "invalid" if findings or subject.altered else "none"
     elif any(finding.ok is False for finding in findings):
         status, verdict = LIMIT_MISSED, "fail"
     elif any(finding.undecided for finding in findings):
         status, verdict = UNDECIDED, "undecided"
     return Judged(
         workload=printable(subject.workload),
-        reader=printable(subject.names[0]),
+        reader=printable(subject.name),
         scale=subject.scale,
         digest=subject.digest,
         created=printable(subject.created),
-        hosts=sorted({printable(host) for host in subject.hosts}),
-        trials=subject.trials,
-        seconds=_rounded(subject.seconds),
+        hosts=sorted({printable(host) for host in subject.rank_hosts}),
+        trials=len(subject.seconds),
+        seconds=_rounded(sum(subject.seconds)),
         marks=[printable(mark) for mark in subject.marks],
         capped=[printable(mark) for mark in capped],
         class_="EXPLORE" if too_few or (capped and not reasons) else "INVALID" if reasons else "ACCEPTANCE",
@@ -282,8 +209,8 @@ def _judged(subject: _Subject, limits: Limits) -> Judged:
     )
 
 
-def _finding(limit: Limit, subject: _Subject) -> Finding:
-    metric = subject.metric(limit.metric)
+def _finding(limit: Limit, subject: Measured) -> Finding:
+    metric = {**subject.metrics, **subject.derived}[limit.metric]
     interval = None if metric.ci is None else (_rounded(metric.ci[0]), _rounded(metric.ci[1]))
     median = None if metric.value is None else _rounded(metric.value)
     found = median
@@ -293,12 +220,12 @@ def _finding(limit: Limit, subject: _Subject) -> Finding:
     undecided = limit.statistic == UNFAVOURABLE[limit.side] and len({*holds}) > 1
     return replace(
         _missing(limit, chosen=True),
-        reader=printable(subject.names[0]),
+        reader=printable(subject.name),
         scale=subject.scale,
         found=found,
         median=median,
         interval=interval,
-        coverage=None if interval is None else coverage(subject.trials, mean=limit.metric in SHARES),
+        coverage=None if interval is None else coverage(len(subject.seconds), mean=limit.metric in SHARES),
         ok=None if undecided else holds[0],
         undecided=undecided,
         reason="the limit lies within the interval" if undecided else None,
@@ -327,29 +254,6 @@ def _missing(limit: Limit, *, chosen: bool) -> Finding:
         reason="there is no result of it" if chosen else "not chosen in this run",
         chosen=chosen,
     )
-
-
-def measured(result: Result, name: str) -> Metric:
-    """A metric of a result, or what limits derive from its metrics: the spread, and the share of the ceiling."""
-    if name == SPREAD:
-        return Metric(spread(np.array([trial.elapsed_seconds for trial in result.measured])), "share", None)
-    if name == CEILING_SHARE:
-        ceiling, rate = result.environment.ceiling, result.metrics["pfs_bandwidth"]
-        if ceiling is None or ceiling.bytes_per_second is None or rate.value is None:
-            return Metric(None, "share", None)
-        most = ceiling.bytes_per_second
-        ci = None if rate.ci is None else (rate.ci[0] / most, rate.ci[1] / most)
-        return Metric(rate.value / most, "share", ci)
-    return result.metrics[name]
-
-
-def spread(values: Floats) -> float:
-    """The largest distance of a value from the median, as a share of the median.
-
-    MLPerf Storage (v2.0, submission guidelines, "replicability") asks that a result is met within 5 % in five runs.
-    """
-    median = float(np.median(values))
-    return float(np.abs(values - median).max()) / median
 
 
 def _rounded(value: float) -> float:

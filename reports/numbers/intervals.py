@@ -77,6 +77,15 @@ def difference_interval(
     return moved - half, moved + half
 
 
+def spread(values: Floats) -> float:
+    """The largest distance of a value from the median, as a share of the median.
+
+    MLPerf Storage (v2.0, submission guidelines, "replicability") asks that a result is met within 5 % in five runs.
+    """
+    median = float(np.median(values))
+    return float(np.abs(values - median).max()) / median
+
+
 def _from_end(trials: int) -> int:
     """The greatest k whose order statistics cover 95 %; 1 where none does."""
     return max([k for k in range(1, trials // 2 + 1) if _covered(k, trials) >= LEVEL], default=1)

@@ -4,9 +4,11 @@ Each metric has one value per trial, which is what the confidence interval resam
 share a cache and a placement and are not independent. Warm-up trials are left out. Times in seconds, sizes in bytes.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from dlio_bench.counters import COUNTERS, SECONDS
+from dlio_bench.counters import COUNTERS, SECONDS, Quantity
 from dlio_bench.reports.document.trials import Trial
 from dlio_bench.reports.document.types import Draft, Metric
 from dlio_bench.reports.numbers import intervals
@@ -43,9 +45,13 @@ def metrics(draft: Draft, steps: Steps) -> dict[str, Metric]:
     `read_seconds`, `decode_seconds` and `compute_overrun`, and have a `share_*` of the loop. The metrics of
     training leave them out: epochs, steps, `samples_per_second`, stall and AU. Formulas: docs/reference/metrics.md.
     """
-    table = per_trial(draft, steps)
+    return summary(per_trial(draft, steps), METRICS)
+
+
+def summary(table: Mapping[str, Floats | None], quantities: Mapping[str, Quantity]) -> dict[str, Metric]:
+    """Metrics from their values of trials: the median (of `share_*` the mean), and its interval."""
     by_name: dict[str, Metric] = {}
-    for name, quantity in METRICS.items():
+    for name, quantity in quantities.items():
         values = table[name]
         mean = name in SHARES
         value = None if values is None else intervals.centre(values, mean=mean)

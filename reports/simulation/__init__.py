@@ -1,1 +1,1 @@
-"""Results of `simulate`: their document, text, page and figures."""
+"""Results of `simulate`: their document, view and figures."""

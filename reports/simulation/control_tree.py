@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 from dlio_bench.errors import DataError
 from dlio_bench.reports.document.files import write_whole
 from dlio_bench.reports.document.typed import Count, Some, convert, load_json, require_schema, to_json
+from dlio_bench.reports.view.table import table_lines
 from dlio_bench.wrapping import wrapped
 
 NAME = "control-tree.json"
@@ -62,8 +63,9 @@ def render(document: ControlTree) -> str:
         "No time is modelled.",
         hang=2,
     )
-    lines += ["", f"{'radix':<8}{'rank 0 in':>12}{'rank 0 out':>12}{'most in':>10}{'most out':>10}{'depth':>8}"]
-    for tree in document.trees:
-        load = f"{tree.root_in:>12}{tree.root_out:>12}{tree.most_in:>10}{tree.most_out:>10}"
-        lines.append(f"{tree.radix or 'flat':<8}{load}{tree.depth:>8}")
-    return "\n".join(lines)
+    heads = ["radix", "rank 0 in", "rank 0 out", "most in", "most out", "depth"]
+    rows = [
+        [tree.radix or "flat", tree.root_in, tree.root_out, tree.most_in, tree.most_out, tree.depth]
+        for tree in document.trees
+    ]
+    return "\n".join([*lines, "", *table_lines(heads, rows)])

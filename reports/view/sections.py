@@ -13,6 +13,7 @@ from dlio_bench.wrapping import printable, wrapped
 Figure = dict[str, Any]  # as `drawing` has it
 BRIEF, DETAILS, PAGE = "brief", "details", "page"  # the text, all of the text, and the page
 TEXTS = (BRIEF, DETAILS)
+ALL = (BRIEF, DETAILS, PAGE)
 FULL = (DETAILS, PAGE)
 NAME = "report.html"
 LABEL = 11  # columns of a note's label
@@ -37,36 +38,63 @@ class Part(Struct, frozen=True, kw_only=True):
     """Something that a section shows, and where."""
 
     kind: ClassVar[str]
-    on: Sequence[str] = (BRIEF, DETAILS, PAGE)
+    on: Sequence[str] = ALL
 
 
 class Note(Part, frozen=True):
-    """A sentence. label: before it, on the page as a heading of it; aside: in small letters there."""
+    """A sentence. label: before it, on the page as a heading of it; there aside is in small letters, refusal framed."""
 
     kind = "note"
     text: str
     label: str = ""
     aside: bool = False
+    refusal: bool = False
 
 
 class Table(Part, frozen=True):
-    """heads: of all columns; rows: their cells, the first one a name; note: below it. words: cells are sentences."""
+    """heads: of all columns; rows: their cells, the first `names` of them names; note: below it. words: cells are
+    sentences; dense: in small letters, lines kept.
+    """
 
     kind = "table"
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
     note: str = ""
     words: bool = False
+    names: int = 1
+    dense: bool = False
 
 
 class Drawing(Part, frozen=True):
-    """A figure of the page. label: what it shows, for a reader who does not see it."""
+    """A figure of the page. label: what it shows, for a reader who does not see it. title: above it; across: it has a
+    row of panels to itself; least_width: px, below which it scrolls.
+    """
 
     kind = "drawing"
     name: str
     figure: Figure
     label: str
     caption: str
+    title: str = ""
+    across: bool = False
+    least_width: int = 0
+
+
+class Panels(Part, frozen=True):
+    """Figures of the page beside each other, or below each other if not `two`."""
+
+    kind = "panels"
+    drawings: Sequence[Drawing]
+    two: bool
+
+
+class Scale(Part, frozen=True):
+    """A colour scale of the page. gradient: CSS; ticks: (place in per cent, number); hatched: what hatching means."""
+
+    kind = "scale"
+    gradient: str
+    ticks: Sequence[tuple[str, str]]
+    hatched: str
 
 
 class Section(Struct, frozen=True):
@@ -78,17 +106,17 @@ class Section(Struct, frozen=True):
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """A result. lead: what its text begins with; answers: the first sentences; brief: those of the text, where it has
-    others; command: how it was made; made: when and where.
+    """A result. lead: what its text begins with; answers: the first sentences; brief: those of the text, if it has
+    others; sections: those with a title are numbered; command: how it was made; made: when and where.
     """
 
     head: Head
     lead: str
-    answers: Sequence[str]
+    answers: Sequence[str] = ()
     brief: str = ""
     sections: Sequence[Section]
-    command: str
-    made: str
+    command: str = ""
+    made: str = ""
 
     def text(self, *, verbose: bool = False) -> str:
         """Lines of at most 80 columns; verbose: everything that is known, not one screen with the answer."""
@@ -99,7 +127,10 @@ class View(Struct, frozen=True, kw_only=True):
         from dlio_bench.reports.view.page import render
 
         drawn: Mapping[str, Figure] = {
-            part.name: part.figure for section in self.sections for part in section.parts if isinstance(part, Drawing)
+            drawing.name: drawing.figure
+            for section in self.sections
+            for part in section.parts
+            for drawing in (part.drawings if isinstance(part, Panels) else [part] if isinstance(part, Drawing) else [])
         }
         return render("sections.html.j2", self.head, drawn, view=self)
 
@@ -108,7 +139,7 @@ class View(Struct, frozen=True, kw_only=True):
         write_whole(path, self.page().encode())
 
     def _lines(self, place: str) -> Iterator[str]:
-        yield from wrapped(f"{self.brief or self.answers[0]}.", self.lead, 2)
+        yield from wrapped(f"{self.brief or self.answers[0]}.", self.lead, 2) if self.answers else wrapped(self.lead)
         for subject in self.head.subjects:
             yield from wrapped(subject, "  ")
         if marks := [mark for mark in self.head.marks if mark not in self.lead]:

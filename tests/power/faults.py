@@ -183,6 +183,7 @@ FAULTS = [
     *_faults(
         "reports/numbers/intervals.py",
         (">= LEVEL]", ">= 0.9]", "the interval covers 95 %", "unit/reports/test_reports_statistics.py"),
+        ("np.abs(values - median).max()", "np.abs(values - median).mean()", "the spread", "unit/reports/test_judge.py"),
     ),
     *_faults(
         "reports/numbers/bound.py",
@@ -196,7 +197,6 @@ FAULTS = [
          "found = None if interval is None else interval[0]", "the unfavourable end", "unit/reports/test_judge.py"),
         ("flawed = any(finding.chosen for finding in missing) or bool(files)", "flawed = bool(files)",
          "a limit without a result", "unit/reports/test_judge.py"),
-        ("np.abs(values - median).max()", "np.abs(values - median).mean()", "the spread", "unit/reports/test_judge.py"),
         ("float(f\"{value:.{DIGITS}g}\")", "value", "digits that differ between processors",
          "unit/reports/test_judge.py"),
     ),
@@ -401,7 +401,7 @@ FAULTS = [
     ),
     *_faults(
         "reports/comparing/comparison.py",
-        ("(result.command, result.environment.startup_seconds, ", "(result.command, ",
+        ("return result.command, result.environment.startup_seconds, ", "return result.command, ",
          "runs of one command are not paired", "unit/reports/test_changes.py"),
     ),
     *_faults(

@@ -12,6 +12,7 @@ from dlio_bench.harness.commands.acceptance.contract import NAME as LIMITS
 from dlio_bench.harness.commands.acceptance.parts import RESULTS, STORAGE
 from dlio_bench.harness.commands.acceptance.plan import Plan
 from dlio_bench.harness.ground.folders import JOURNAL
+from dlio_bench.reports import kinds
 from dlio_bench.reports.acceptance import CAMPAIGN, Campaign, is_on, mounted
 from dlio_bench.reports.document.collection import load_each
 from dlio_bench.reports.document.environment import Host
@@ -35,7 +36,7 @@ def hand_over(plan: Plan, campaign: Record, folder: Path, limits: Limits) -> Jud
     hosts = [(result.workload.title, result.environment.hosts) for result, _ in pairs]
     hosts += [(document.model.title, document.hosts) for document in documents]
     require_measured_there(plan, hosts)
-    judgement = judge(pairs, limits, suspects, checkpoints=documents)
+    judgement = judge(kinds.each(pairs, documents), limits, suspects)
     write_whole(folder / JUDGEMENT, as_json(judgement).encode())
     write_whole(folder / JUNIT, junit.of_judgement(judgement).encode())
     html.write(pairs, folder / PAGE, judgement, campaign)

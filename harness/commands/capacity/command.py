@@ -184,7 +184,7 @@ def capacity(options: Options) -> int:
 
 def _told(answer: Capacity, folder: Path | None, options: Options) -> int:
     """Print; the exit status."""
-    print(json.dumps(to_json(answer)) if options.json else f"{document.render(answer)}\n  results  {folder}")
+    print(json.dumps(to_json(answer)) if options.json else f"{document.view(answer).text()}\n  results  {folder}")
     return judge.PASS if answer.enough else judge.LIMIT_MISSED
 
 

@@ -61,36 +61,32 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def _run(given: opt.Given) -> int:
-    from dlio_bench.reports.checkpoint import changes as checkpoint_changes
-    from dlio_bench.reports.checkpoint.metrics import CHECKPOINT_METRICS
     from dlio_bench.reports.comparing import change_limits, changes_text
-    from dlio_bench.reports.comparing.changes import HEADLINE, Changes, changes, load
+    from dlio_bench.reports.comparing.changes import Changes, changes, load
     from dlio_bench.reports.comparing.trend import Trend, trend
     from dlio_bench.reports.document.typed import to_json
-    from dlio_bench.reports.numbers.metrics import METRICS
 
     options = Options(**given)
     limits = [change_limits.parse(text) for text in options.fail_if]
     asked = [change_limits.known_metric(name, f"--metric {name}") for name in options.metric]
-    names = [*METRICS] if options.verbose else asked or [*HEADLINE]
     paths = [_paths(text) for text in options.results]
+    sides = [*map(load, paths)] if len(paths) == 2 else [load([*chain.from_iterable(paths)])]
+    if len({result.what for side in sides for result in side}) > 1:
+        raise UsageError("Results of runs and of checkpoints are named. Compare results of one kind.")
+    first = sides[0][0]
+    names = [*first.quantities] if options.verbose else asked or [*first.headline]
     document: Changes | Trend
-    written = [checkpoint_changes.load(side) for side in paths] if len(paths) == 2 else []
-    if any(written):
-        chosen = [*CHECKPOINT_METRICS] if options.verbose else asked or [*checkpoint_changes.HEADLINE]
-        old, new = written
-        document = checkpoint_changes.changes(old, new, chosen, limits, label_unequal=options.unequal)
-    elif len(paths) == 2:
-        before, after = map(load, paths)
+    if len(sides) == 2:
+        before, after = sides
         document = changes(before, after, names, limits, label_unequal=options.unequal)
     else:
-        document = trend(load([*chain.from_iterable(paths)]), names, limits, label_unequal=options.unequal)
+        document = trend(sides[0], names, limits, label_unequal=options.unequal)
     if options.json:
         print(json.dumps(to_json(document) | {"status": document.status}))
     elif isinstance(document, Changes):
         sys.stdout.write(changes_text.render_changes(document, asked, verbose=options.verbose))
     else:
-        tables = asked or ["elapsed_seconds"]
+        tables = asked or [first.headline[0]]
         sys.stdout.write(changes_text.render_trend(document, tables, verbose=options.verbose))
     return document.status
 

@@ -1,10 +1,8 @@
 """The options of `export`, and the call that they lead to. Heavy imports wait until the command runs."""
 
 import json
-from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from msgspec import Struct
 
@@ -12,9 +10,6 @@ from dlio_bench.errors import UsageError, one_of
 from dlio_bench.harness.commands.results.show import Results
 from dlio_bench.harness.ground import options as opt
 from dlio_bench.harness.ground.folders import require_file
-
-if TYPE_CHECKING:
-    from dlio_bench.reports.checkpoint.types import Document
 
 FORMATS = ("csv", "pandas", "latex", "pytest-benchmark", "junit", "openmetrics", "prometheus")
 SUFFIXES = {
@@ -76,45 +71,32 @@ def _run(given: opt.Given) -> int:
         raise UsageError("--json tells what --out wrote, and the export itself goes to the standard output. Add --out.")
 
     from dlio_bench.reports.document.collection import has_runs, load_all, of_checkpoints
-    from dlio_bench.reports.export import frames, junit, latex, openmetrics, pytest_benchmark
+    from dlio_bench.reports.export import frames, junit, latex, measures, openmetrics, pytest_benchmark
 
-    table = options.table or TABLES[0]
-    if written := [] if any(map(has_runs, options.results)) else [*of_checkpoints(options.results).values()]:
-        return _save(options, _of_checkpoints(written, options.to, table), [document.digest for document in written])
-    pairs = load_all(options.results)
+    table, runs = options.table or TABLES[0], any(map(has_runs, options.results))
+    documents = [] if runs else [*of_checkpoints(options.results).values()]
+    pairs = [] if documents else load_all(options.results)
     results = [result for result, _ in pairs]
-    render = {
-        "csv": partial(frames.as_csv, pairs, table),
-        "pandas": partial(frames.as_json_table, pairs, table),
-        "latex": partial(latex.render, results),
-        "pytest-benchmark": partial(pytest_benchmark.render, results),
-        "junit": partial(junit.of_results, results),
-        "openmetrics": partial(openmetrics.render, results),
-        "prometheus": partial(openmetrics.prometheus, results),
-    }[options.to]
-    return _save(options, render(), [result.digest for result in results])
-
-
-def _of_checkpoints(written: "Sequence[Document]", to: str, table: str) -> str:
-    """Results of checkpoints in a format. UsageError for a table that they do not have."""
-    from dlio_bench.reports.export import checkpoints, frames, junit
-
-    tables = {"trials": checkpoints.trials, "metrics": checkpoints.metrics}
-    if to in ("csv", "pandas"):
-        if table not in tables:
-            raise UsageError(f"--table {table}: checkpoints have no steps. Use --table {one_of([*tables])}.")
-        return {"csv": frames.csv, "pandas": frames.json_table}[to](tables[table](written))
-    if to == "latex":
+    if documents and table == "steps":
+        raise UsageError(f"--table steps: checkpoints have no steps. Use --table {one_of(TABLES[:-1])}.")
+    if documents and options.to == "latex":
         raise UsageError(
             "--to latex is for results of runs, and these are of checkpoints. Use --to csv --table metrics."
         )
-    render = {
-        "pytest-benchmark": checkpoints.pytest_benchmark,
-        "junit": junit.of_checkpoints,
-        "openmetrics": checkpoints.openmetrics,
-        "prometheus": checkpoints.prometheus,
-    }
-    return render[to](written)
+    exported = measures.of_checkpoints(documents) if documents else measures.of_runs(results)
+    if options.to in ("csv", "pandas"):
+        made = frames.CHECKPOINT_TABLES[table](documents) if documents else frames.TABLES[table](pairs)
+        text = {"csv": frames.csv, "pandas": frames.json_table}[options.to](made)
+    elif options.to == "latex":
+        text = latex.render(results)
+    else:
+        text = {
+            "pytest-benchmark": pytest_benchmark.render,
+            "junit": junit.of_results,
+            "openmetrics": openmetrics.render,
+            "prometheus": openmetrics.prometheus,
+        }[options.to](exported)
+    return _save(options, text, [each.result.digest for each in exported])
 
 
 def _save(options: Options, text: str, digests: list[str]) -> int:

@@ -37,6 +37,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 def _run(given: opt.Given) -> int:
     from dlio_bench.harness.commands.checkpoints import limited
+    from dlio_bench.reports import kinds
     from dlio_bench.reports.document.collection import load_each
     from dlio_bench.reports.judging import text as judgement_text
     from dlio_bench.reports.judging.judge import judge
@@ -52,7 +53,7 @@ def _run(given: opt.Given) -> int:
         {result.workload.name for result in results},
         {result.policy.alias or result.policy.name for result in results},
     )
-    judgement = judge(pairs, asked, unreadable, checkpoints=documents)
+    judgement = judge(kinds.each(pairs, documents), asked, unreadable)
     outcome.write(results, judgement)
     print(as_json(judgement) if options.json else judgement_text.render(judgement), end="")
     return outcome.status(judgement)

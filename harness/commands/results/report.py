@@ -119,11 +119,12 @@ def _judged(
 ) -> "Judgement | None":
     """By the limits that are named; else the judgement that the folder holds of all these results, as they were."""
     from dlio_bench.harness.commands.checkpoints import limited
+    from dlio_bench.reports import kinds
     from dlio_bench.reports.document.marks import ALTERED
     from dlio_bench.reports.judging import judge, judgement
 
     if options.limits is not None:
-        return judge.judge(pairs, limited.load(options.limits), checkpoints=checkpoints)
+        return judge.judge(kinds.each(pairs, checkpoints), limited.load(options.limits))
     if any(ALTERED in result.marks for result, _ in pairs):
         return None
     digests = [result.digest for result, _ in pairs] + [document.digest for document in checkpoints]

@@ -35,7 +35,7 @@ from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.live.journal import Journal, recorded
 from dlio_bench.harness.live.status import DONE
 from dlio_bench.harness.storage.direct import alignment_of
-from dlio_bench.reports import storage
+from dlio_bench.reports import kinds, storage
 from dlio_bench.reports.comparing import repetition
 from dlio_bench.reports.document import result
 from dlio_bench.reports.document.files import write_whole
@@ -295,6 +295,6 @@ def require_covered(request: Request, asked: Limits) -> None:
 
 def judged(finished: Sequence[tuple[Result, Steps]], asked: Limits, folder: Path) -> Judgement:
     """Judge what was measured, by the limits that are for it, and write judgement.json into the folder of the run."""
-    judgement = judge.judge(finished, asked, partial=True)
+    judgement = judge.judge(kinds.each(finished), asked, partial=True)
     write_whole(folder / NAME, as_json(judgement).encode())
     return judgement

@@ -70,7 +70,7 @@ def storage(options: Options) -> int:
     progress.done()
     document = report.complete(_draft(options, files, seed, measured))
     content = json.dumps(to_json(document), indent=1, allow_nan=False)
-    print(content if options.json else report.render(document), end="\n" if options.json else "")
+    print(content if options.json else report.view(document).text(), end="\n" if options.json else "")
     if options.out is not None:
         write_whole(options.out, (content + "\n").encode())
     return 0

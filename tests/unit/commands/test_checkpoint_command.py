@@ -232,6 +232,9 @@ def test_compare_tells_what_changed_of_equal_work_alone(
     assert change["checkpoint_read_seconds"] == 0
     assert main(["compare", old, new, "--fail-if", "checkpoint_write_mean_rate<-1%"]) == 1
     assert main(["compare", old, new, "--fail-if", "au<-1%"]) == 2
+    capsys.readouterr()
+    assert main(["compare", old, new, taking(4.1)]) == 0
+    assert "hepcnn · sharded · 1 node × 1 rank · 3 runs" in capsys.readouterr().out
     (tmp_path / "other").mkdir()
     other = str(result_file.save(altered(result, lambda c: c.update(fsync=False)), tmp_path / "other"))
     assert main(["compare", old, other]) == 2

@@ -20,7 +20,7 @@ from dlio_bench.harness.cluster import system
 from dlio_bench.harness.commands.acceptance import campaign, contract, outlook, plan
 from dlio_bench.harness.commands.acceptance.datasets import Memory, sources
 from dlio_bench.harness.commands.acceptance.parts import parts
-from dlio_bench.reports import storage
+from dlio_bench.reports import kinds, storage
 from dlio_bench.reports.document import result
 from dlio_bench.reports.document.typed import to_json
 from dlio_bench.reports.export import junit
@@ -65,7 +65,7 @@ def test_results(saved: tuple[Path, bytes], chance: random.Random) -> None:
     def use() -> None:
         pair = result.load(path, mark_altered=mark_altered)
         if chance.random() < 0.2:
-            judgement_text.render(judge.judge([pair], ANY))
+            judgement_text.render(judge.judge([kinds.run(*pair)], ANY))
         if chance.random() < 0.1:
             html.page([pair])
 
@@ -95,7 +95,7 @@ def test_storage_documents(in_memory: Path, chance: random.Random) -> None:
 
     def use() -> None:
         document = storage.load(path)
-        storage.render(document)
+        storage.view(document).text()
         storage.ceiling_for(document, 1e6)
 
     ends_well(use)

@@ -19,6 +19,7 @@ from dlio_bench.harness.streams import adios
 from dlio_bench.harness.streams.crew import Layout, model_of
 from dlio_bench.harness.streams.dealing import Dealt, Part, batches_of_producer, batches_on_demand, steps_of_rank
 from dlio_bench.harness.streams.settings import ALL, MODES, ROUND_ROBIN, Streaming
+from dlio_bench.reports import kinds
 from dlio_bench.reports.comparing.comparable import comparable
 from dlio_bench.reports.comparing.differing import differing, unequal
 from dlio_bench.reports.document.types import Result
@@ -240,8 +241,8 @@ def test_the_plan_of_a_run_has_the_streams_of_readers_that_stream(tmp_path: Path
 def test_results_that_were_streamed_differently_are_told_apart(draft_and_steps: Callable[..., Any]) -> None:
     made = draft_and_steps(nodes=2)
     before, after = streamed(made, []), streamed(made, [], mode="all", producers=3)
-    assert unequal(before, after) == []
-    differ = [(thing.what, thing.before, thing.after) for thing in differing(before, after)]
+    assert unequal(*map(kinds.run, (before, after))) == []
+    differ = [(thing.what, thing.before, thing.after) for thing in differing(*map(kinds.run, (before, after)))]
     assert ("stream mode", "on-demand", "all") in differ
     assert ("stream producers", "2", "3") in differ
     assert labels([before, after]) == ["prefetch, on-demand", "prefetch, all"]
@@ -253,9 +254,9 @@ def test_the_steps_of_the_slowest_rank_on_demand_do_not_make_work_unequal(draft_
     draft, steps = draft_and_steps(nodes=4)  # 2 epochs of 64 samples, a sample a step
     draft["plan"] |= {"batch": 2}
     even, dealt = (streamed((draft, steps), batches) for batches in ([], [9, 3, 2, 2]))
-    assert unequal(replaced(even, steps=16), replaced(dealt, steps=18)) == []
-    assert unequal(replaced(even, steps=16), replaced(even, steps=18)) == ["steps (16 and 18)"]
-    assert unequal(replaced(even, steps=18), replaced(dealt, steps=18)) == ["steps (18 and 16)"]
+    assert unequal(kinds.run(replaced(even, steps=16)), kinds.run(replaced(dealt, steps=18))) == []
+    assert unequal(kinds.run(replaced(even, steps=16)), kinds.run(replaced(even, steps=18))) == ["steps (16 and 18)"]
+    assert unequal(kinds.run(replaced(even, steps=18)), kinds.run(replaced(dealt, steps=18))) == ["steps (18 and 16)"]
 
 
 def replaced(result: Result, **changes: Any) -> Result:

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from dlio_bench.reports.comparing.changes import Measured
+from dlio_bench.reports import kinds
+from dlio_bench.reports.document.measured import Measured
 from dlio_bench.reports.document.types import Result
-from dlio_bench.reports.numbers import statistics
 from dlio_bench.reports.numbers.meetings import Steps
 from tests.results import complete
 
@@ -16,8 +16,7 @@ Made = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 
 def noisy(*arguments: Any, **options: Any) -> Measured:
     """`noisy_run` as `compare` takes it."""
-    result, steps = noisy_run(*arguments, **options)
-    return Measured(result, statistics.per_trial(result, steps))
+    return kinds.run(*noisy_run(*arguments, **options))
 
 
 def noisy_run(

@@ -13,8 +13,9 @@ from dlio_bench.errors import UsageError
 from dlio_bench.harness import cli
 from dlio_bench.reports.comparing import comparison
 from dlio_bench.reports.comparing.change_limits import parse
-from dlio_bench.reports.comparing.changes import Measured, changes
+from dlio_bench.reports.comparing.changes import changes
 from dlio_bench.reports.comparing.changes_text import render_changes
+from dlio_bench.reports.document.measured import Measured
 from dlio_bench.reports.document.result import save
 from tests.unit.reports.noisy import Made, noisy, noisy_run
 
@@ -121,7 +122,7 @@ def test_two_single_results_are_a_pair_whatever_their_readers(draft_and_steps: M
 
 
 def test_readers_of_one_run_are_paired_and_runs_of_one_command_are_not(draft_and_steps: Made) -> None:
-    first, second, later = (noisy(draft_and_steps, 1.0, seed, startup=startup).result for seed, startup in
+    first, second, later = (noisy_run(draft_and_steps, 1.0, seed, startup=startup)[0] for seed, startup in
                             ((1, 0.5), (2, 0.5), (3, 0.6)))  # fmt: skip
     assert comparison.paired(first, second)
     assert not comparison.paired(first, later)

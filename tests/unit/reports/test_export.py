@@ -20,6 +20,7 @@ from dlio_bench.harness import cli
 from dlio_bench.reports.document.result import digest, save
 from dlio_bench.reports.document.types import Result
 from dlio_bench.reports.export import openmetrics, pytest_benchmark
+from dlio_bench.reports.export.measures import MEASURES
 from dlio_bench.reports.numbers.metrics import METRICS
 from tests.results import complete
 
@@ -204,7 +205,10 @@ def test_openmetrics_has_the_metrics_of_each_result(saved: Any, exported: Any) -
     assert found["dlio_bench_share_stall_ratio"]["naive", "mean"] == naive.value("share_stall")
     known = {name for name, metric in naive.metrics.items() if metric.value is not None}
     known.add("elapsed_over_first")
-    assert {openmetrics.family(name) for name in known} == found.keys() - {"dlio_bench_run", "dlio_bench_failed_checks"}
+    assert {openmetrics.family(MEASURES[name]) for name in known} == found.keys() - {
+        "dlio_bench_run",
+        "dlio_bench_failed_checks",
+    }
     # what the parser lets pass
     assert text.endswith("# EOF\n")
     assert "NaN" not in text
@@ -244,7 +248,7 @@ def families(text: str) -> dict[str, list[str]]:
 
 
 def test_every_metric_has_a_family_of_its_own() -> None:
-    assert len({openmetrics.family(name) for name in METRICS}) == len(METRICS)
+    assert len({openmetrics.family(quantity) for quantity in METRICS.values()}) == len(METRICS)
 
 
 def test_two_results_of_one_reader_and_scale_have_no_openmetrics(saved: Any, refused: Any) -> None:

@@ -1,7 +1,7 @@
 """Results against limits: synthetic results with known answers."""
 
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from dlio_bench.reports import kinds
 from dlio_bench.reports.document.marks import ALTERED, MARKS, SERVED, capping
 from dlio_bench.reports.document.types import Metric, Result
 from dlio_bench.reports.export import junit
 from dlio_bench.reports.judging import judge as judging
 from dlio_bench.reports.judging import limits
 from dlio_bench.reports.judging import text as judgement_text
-from dlio_bench.reports.judging.judge import judge
 from dlio_bench.reports.judging.judgement import Judgement, Unreadable, as_json
 from dlio_bench.reports.judging.limits import Limits
+from dlio_bench.reports.numbers.intervals import spread
 from dlio_bench.reports.numbers.meetings import Steps
 from dlio_bench.wrapping import WIDTH
 from tests.results import complete
@@ -28,6 +29,10 @@ Make = Callable[..., Pair]
 GOLDEN = Path(__file__).parents[2] / "golden"
 ALLOWED = 'allow_marks = ["VIRTUAL NODES"]\n'
 EASY = '[cdb.prefetch."4x1"]\nelapsed_seconds = { at_most = "1 h" }\n'
+
+
+def judge(pairs: Sequence[Pair], *arguments: Any, **options: Any) -> Judgement:
+    return judging.judge(kinds.each(pairs), *arguments, **options)
 
 
 @pytest.fixture
@@ -133,7 +138,7 @@ def test_spread_is_the_largest_distance_from_the_median_trial(make: Make, asked:
     pair = make(took(10.0, 10.0, 10.0, 10.0, 9.0))
     judgement = judge([pair], asked('[cdb.prefetch."4x1"]\nspread = { at_most = "5 %" }'))
     assert (judgement.status, judgement.findings[0].found) == (1, 0.1)
-    assert judging.spread(np.array([8.0, 10.0, 11.0])) == 0.2
+    assert spread(np.array([8.0, 10.0, 11.0])) == 0.2
 
 
 def test_the_rate_is_judged_as_a_share_of_the_measured_ceiling(make: Make, asked: Asked) -> None:

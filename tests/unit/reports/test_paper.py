@@ -69,7 +69,7 @@ def test_an_absent_interval_has_no_bar_and_no_cap() -> None:
 
 
 def test_notebooks_show_an_image_and_no_cap_where_there_is_one_trial(made: Callable[..., Any]) -> None:
-    table = frames.metrics([made("naive", 4, 1), made("prefetch", 4, 5)])
+    table = frames.TABLES["metrics"]([made("naive", 4, 1), made("prefetch", 4, 5)])
     drawn = studies.bars(table, "elapsed_seconds", "elapsed time")
     array = drawn["data"][0]["error_y"]["array"]
     assert (array[0], array[1] > 0) == (UNKNOWN, True)
@@ -90,7 +90,7 @@ def test_the_ratio_with_its_interval_is_in_every_export(delivered: Path, capsys:
         assert main(["export", str(delivered), "--to", *words]) == 0
         return str(capsys.readouterr().out)
 
-    table = frames.metrics(load_all([delivered]))
+    table = frames.TABLES["metrics"](load_all([delivered]))
     rows = table[table["metric"] == "elapsed_over_first"].set_index(["reader", "nodes"])
     ratio = rows.loc[("prefetch", 4)]
     assert (rows.loc[("naive", 4)]["value"], ratio["coverage"]) == (1.0, 0.95)

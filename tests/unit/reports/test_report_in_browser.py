@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dlio_bench.harness.cli import main
+from dlio_bench.reports import kinds
 from dlio_bench.reports.acceptance import Campaign, Place, System
 from dlio_bench.reports.coupling import view as couple_view
 from dlio_bench.reports.document.environment import Mount
@@ -168,7 +169,7 @@ def test_an_acceptance_is_signed_below_verdicts_in_colours_of_their_own(
         pairs.append((complete(draft, steps), steps))
     place = Place("/scratch/data", Mount("/scratch", "lustre", "mds@tcp:/scratch", []))
     campaign = Campaign(system=System(name="north", contact="a desk"), places=[place])
-    html.write(pairs, tmp_path / "page.html", judge(pairs, limits.load(tmp_path / "limits.toml")), campaign)
+    html.write(pairs, tmp_path / "page.html", judge(kinds.each(pairs), limits.load(tmp_path / "limits.toml")), campaign)
     for width in (PHONE, 1280):
         browser.open(tmp_path / "page.html", width=width)
         assert browser.run("document.documentElement.scrollWidth") <= width

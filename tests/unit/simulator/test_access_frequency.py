@@ -15,8 +15,8 @@ from dlio_bench.harness.cluster.system import shipped_system
 from dlio_bench.harness.simulator.cases import Case
 from dlio_bench.reports.simulation import document as simulation
 from dlio_bench.reports.simulation import figures as simulation_figures
-from dlio_bench.reports.simulation import html as simulation_html
 from dlio_bench.reports.simulation.access_frequency import binomial, complete, present, rows, threshold
+from dlio_bench.reports.simulation.view import view
 from tests.pages import Page
 
 
@@ -79,7 +79,7 @@ def test_text_json_and_page_tell_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert found.expected[2] == pytest.approx(10_000 * math.comb(8, 2) * 0.25**2 * 0.75**6)
     assert f"It reads {found.often} samples more than 3 times, 1.5 x the mean" in " ".join(text.split())
     assert simulation_figures.frequencies(found)["data"][0]["y"] == found.histogram[present(found)]
-    page = Page(simulation_html.page(document))
+    page = Page(view(document).page())
     assert "frequencies" in page.plots
     assert "3 · How often a node reads a sample" in page.text
     bad = json.loads(json.dumps({"accesses": {"histogram": [1], "expected": []}}))

@@ -14,9 +14,8 @@ from dlio_bench.harness.cli import main
 from dlio_bench.reports.document.typed import to_json
 from dlio_bench.reports.simulation import document as simulation
 from dlio_bench.reports.simulation import figures as simulation_figures
-from dlio_bench.reports.simulation import html as simulation_html
-from dlio_bench.reports.simulation import text as simulation_text
 from dlio_bench.reports.simulation.types import Simulation
+from dlio_bench.reports.simulation.view import view
 from tests.pages import Page
 
 BOUND = 1000.0
@@ -145,7 +144,7 @@ def test_bars_split_the_time_at_the_bound_and_the_bytes_by_source() -> None:
 
 def test_the_page_of_a_grid_is_whole_and_says_its_figures_in_words() -> None:
     found = document(ram=[0, 10**9, 2 * 10**9], disk=[0, 10**10])
-    page = Page(simulation_html.page(found))
+    page = Page(view(found).page())
     assert set(json.loads(page.scripts[0])) == set(page.plots) == {"map0", "map1", "map2", "map3"}
     assert page.fetched == []
     assert all(plot["role"] == "img" for plot in page.plots.values())
@@ -163,7 +162,7 @@ def test_the_page_of_a_grid_is_whole_and_says_its_figures_in_words() -> None:
 
 
 def test_the_page_of_one_case_has_bars_and_a_table() -> None:
-    page = Page(simulation_html.page(document()))
+    page = Page(view(document()).page())
     assert set(page.plots) == {"bars"}
     for said in ("naive *", "4,240.00", "324.00%", "7 GB", "does not apply", "dlio-bench simulate --scenario S2"):
         assert said in page.text
@@ -171,8 +170,8 @@ def test_the_page_of_one_case_has_bars_and_a_table() -> None:
 
 def test_a_sample_of_the_nodes_is_said() -> None:
     found = document(nodes=[4, 64])
-    assert "In 1 of 2 cells not all nodes are simulated" in simulation_text.render(found).replace("\n  ", " ")
-    assert "In 1 of 2 cells not all nodes are simulated" in Page(simulation_html.page(found)).text
+    assert "In 1 of 2 cells not all nodes are simulated" in view(found).text().replace("\n  ", " ")
+    assert "In 1 of 2 cells not all nodes are simulated" in Page(view(found).page()).text
     assert simulation.estimated(document(ram=[1])) is None
 
 
@@ -206,7 +205,7 @@ def test_the_command_writes_the_json_and_a_page_made_from_it_alone(
     assert str(out / "report.html") in capsys.readouterr().out
     assert sorted(path.name for path in out.iterdir()) == ["report.html", "simulation.json"]
     found = simulation.load(out / "simulation.json")
-    assert simulation_html.page(found) == (out / "report.html").read_text("utf-8")
+    assert view(found).page() == (out / "report.html").read_text("utf-8")
 
 
 def test_what_is_no_simulation_is_refused(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_cold_reads_come_from_the_device_and_leave_nothing(tmp_path: Path) -> No
     done = dlio(tmp_path, "storage", "disk", *SMALL, "--out", "new/ceiling.json")
     assert files_in(where) == []
     document = storage.load(tmp_path / "new" / "ceiling.json")
-    assert done.stdout == storage.render(document)
+    assert done.stdout == storage.view(document).text()
     assert max(len(line) for line in done.stdout.splitlines()[1:]) <= 80
     found = to_json(document)
     assert (found["folder"], found["made"], found["workload"]) == (str(where), True, None)

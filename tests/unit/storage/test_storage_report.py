@@ -55,18 +55,19 @@ def test_noise_few_trials_and_an_unproven_cache_are_marked() -> None:
     unproven = {"attested": False, "found": "not attestable: nfs"}
     document = storage.complete(draft(reads=reads, trials=3, attestation=unproven))
     assert document.marks == ["CACHE NOT ATTESTED", "NOISY", "FEW TRIALS"]
-    shown = storage.render(document)
+    shown = storage.view(document).text()
     assert "[CACHE NOT ATTESTED]  [NOISY]  [FEW TRIALS]" in shown
     assert "42 %*" in shown
-    assert shown.endswith("median of 3 (noisy)\n")
+    assert shown.splitlines()[0].endswith("median of 3 (noisy).")
 
 
 def test_the_text_is_a_small_table_that_names_the_ceiling() -> None:
-    shown = storage.render(storage.complete(draft()))
-    assert shown.splitlines()[:10] == [
-        "storage  /scratch  (ext4 on /dev/vda)",
-        "         16 files of 60 MB made for this, 16 samples of 60 MB",
-        "         cold: page cache dropped before each trial",
+    shown = storage.view(storage.complete(draft())).text()
+    assert shown.splitlines()[:11] == [
+        "ceiling 2 GB/s: random 60 MB, 2 ranks x 2 threads, cold, median of 5.",
+        "  /scratch  (ext4 on /dev/vda)",
+        "  16 files of 60 MB made for this, 16 samples of 60 MB",
+        "  cold: page cache dropped before each trial",
         "",
         "  pattern     ranks  threads     median        min        max  spread  device",
         "  sequential      1        1     1 GB/s   980 MB/s  1.01 GB/s   3.0 %    1 GB",
@@ -77,12 +78,11 @@ def test_the_text_is_a_small_table_that_names_the_ceiling() -> None:
     ]
     assert "  open+fstat+close      1  10000/s  9000/s  11000/s    20 %" in shown
     assert "without root" in shown
-    assert shown.endswith("\nceiling 2 GB/s: random 60 MB, 2 ranks x 2 threads, cold, median of 5\n")
     assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_what_a_file_says_reaches_the_terminal_without_what_it_would_obey() -> None:
-    shown = storage.render(storage.complete(draft() | {"folder": "/data\x1b[2J\r"}))
+    shown = storage.view(storage.complete(draft() | {"folder": "/data\x1b[2J\r"})).text()
     assert all(line.isprintable() for line in shown.split("\n"))
     assert "/data\N{REPLACEMENT CHARACTER}[2J" in shown
 
@@ -92,19 +92,19 @@ def test_several_hosts_have_a_column() -> None:
     metadata = [{**row, "hosts": 2} for row in draft()["metadata"]]
     document = storage.complete(draft(reads=reads, metadata=metadata, hosts=["a", "b", "c", "d"]))
     assert document.ceiling.hosts == 4
-    shown = storage.render(document)
+    shown = storage.view(document).text()
     assert "\n  pattern    hosts ranks threads    median       min       max spread device\n" in shown
     assert "\n  sequential     2     4       1    1 GB/s  980 MB/s 1.01 GB/s  3.0 %   1 GB\n" in shown
     assert "  open+fstat+close      2      1  10000/s" in shown
-    assert shown.endswith(": random 60 MB, 8 ranks on 4 hosts x 2 threads, cold, median of 5\n")
+    assert ": random 60 MB, 8 ranks on 4 hosts x 2 threads, cold, median of 5.\n" in shown
     assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_a_device_that_tells_nothing_is_a_dash() -> None:
     document = storage.complete(draft(reads=[read_row("sequential", 1, 1, [1.0] * 5, device=None)], mount=None))
     assert document.reads[0].device_bytes is None
-    shown = storage.render(document)
-    assert shown.startswith("storage  /scratch\n")
+    shown = storage.view(document).text()
+    assert shown.splitlines()[1] == "  /scratch"
     assert "0.0 %       -\n" in shown
     assert "ceiling 1 GB/s: sequential, 1 rank x 1 thread," in shown
 
