@@ -15,7 +15,8 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from dlio_bench.reports.document.typed import Count, Share, Some
+from dlio_bench.errors import DataError
+from dlio_bench.reports.document.typed import Count, Share, Some, convert, load_json
 from dlio_bench.reports.document.types import Result
 from dlio_bench.reports.numbers import statistics
 from dlio_bench.reports.numbers.meetings import Steps, meetings, part, utilisation
@@ -25,6 +26,7 @@ from dlio_bench.units import format_bytes, format_percent, format_seconds
 
 SCHEMA = "dlio-bench/capacity/1"
 NAME = "capacity.json"
+FIX = "Name a file written by dlio-bench capacity"
 STORAGE: Literal["storage"] = "storage"
 CLIENT: Literal["this client's CPU"] = "this client's CPU"
 ASKED: Literal["ranks asked"] = "ranks asked"
@@ -112,6 +114,14 @@ class Capacity(Struct, frozen=True, kw_only=True):
         return min(failed, key=lambda probe: probe.accelerators, default=None)
 
 
+def load(path: Path) -> Capacity:
+    """The document in a file. UsageError, EnvironmentFailure; DataError where it is not whole."""
+    try:
+        return convert(load_json(path, FIX), Capacity)
+    except ValueError as error:
+        raise DataError(f"'{path}' does not follow {SCHEMA}: {error}. Measure again.") from error
+
+
 def runs(result: Result, steps: Steps, folder: Path) -> Runs:
     """What a result says of a probe. ValueError if it has no AU."""
     au = statistics.per_trial(result, steps)["au"]
@@ -171,10 +181,11 @@ def view(document: Capacity) -> View:
             Section(
                 "scales",
                 "All scales",
-                [rows, Note(text="AU: of the worst run; null AU: the same with the data in memory")],
+                [rows, Note(text="AU: of the worst run; null AU: the same with the data in memory", aside=True)],
             ),
         ],
         command=shlex.join(document.command),
+        made="Everything here is in capacity.json, and each scale has a folder beside it.",
     )
 
 

@@ -204,7 +204,7 @@ def view(document: Document) -> View:
         head=Head(
             title=f"storage {document.folder}",
             overline=f"storage · version {document.version}",
-            heading=document.folder,
+            heading=f"Storage at {document.folder}",
             subjects=[
                 f"{document.folder}{f'  ({mount.type} on {mount.source})' if mount else ''}",
                 files,
@@ -212,20 +212,19 @@ def view(document: Document) -> View:
             ],
             marks=document.marks,
         ),
-        lead="ceiling ",
         answers=[_ceiling(document)],
         sections=[Section("reads", "Reads", _reads(document)), Section("files", "Files", _operations(document))],
-        made=f"{document.created}.",
+        made=f"Measured {document.created}.",
     )
 
 
 def _ceiling(document: Document) -> str:
-    """'2 GB/s: random 60 MB, 2 ranks x 2 threads, cold, median of 5'."""
+    """'ceiling 2 GB/s: random 60 MB, 2 ranks x 2 threads, cold, median of 5'."""
     best = document.ceiling
     reads = f"random {format_bytes(document.sample_bytes)}" if best.pattern == "random" else _pattern(best)
     where = f" on {best.hosts} hosts" if best.hosts > 1 else ""
     return (
-        f"{format_bytes(best.median)}/s: {reads}, {plural(best.ranks, 'rank')}{where} x "
+        f"ceiling {format_bytes(best.median)}/s: {reads}, {plural(best.ranks, 'rank')}{where} x "
         f"{plural(best.threads, 'thread')}, {document.cache}{', direct' if document.io == 'direct' else ''}, "
         f"median of {document.trials}{' (noisy)' if best.noisy else ''}"
     )
@@ -260,7 +259,7 @@ def _operations(document: Document) -> list[Part]:
         for row in document.metadata.rates
     ]
     table = Table(heads=["operation", *names, *SPANS], rows=rows)
-    return [*([table] if rows else []), Note(text=document.metadata.note)]
+    return [*([table] if rows else []), Note(text=document.metadata.note, aside=True)]
 
 
 def _hosts(document: Document) -> list[str]:

@@ -30,7 +30,7 @@ def complete(document: Document) -> Document:
 
 def is_checkpoint(path: Path) -> bool:
     """Whether a file, or the result file of a folder, is the result of checkpoints."""
-    return result_file.is_of(SCHEMA, path)
+    return result_file.schema(path) == SCHEMA
 
 
 def load(path: Path) -> Document:

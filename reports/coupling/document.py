@@ -1,6 +1,5 @@
 """A coupled workflow, as a document: both sides alone, side by side, and coupled in every way. Pure functions."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -138,17 +137,6 @@ def complete(document: Document) -> Document:
     if max(spread(document, SOLVER_ALONE, SOLVER), spread(document, TWINS_ALONE, TWINS)) > MOST_SPREAD:
         content["marks"] = [*document.marks, NOISY]
     return convert(content | {"digest": digest(content)}, Document)
-
-
-def is_couple(path: Path) -> bool:
-    """Whether a path is the result of a coupled workflow, or its folder."""
-    return result_file.is_of(SCHEMA, path)
-
-
-def apart(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """The paths of coupled workflows, and those of other results."""
-    coupled = [path for path in paths if is_couple(path)]
-    return coupled, [path for path in paths if path not in coupled]
 
 
 def load(path: Path) -> Document:

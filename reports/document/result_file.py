@@ -19,20 +19,20 @@ def save(document: Struct, folder: Path) -> Path:
     return path
 
 
-def is_of(schema: str, path: Path) -> bool:
-    """Whether a file, or the result file of a folder, is of a schema."""
+def schema(path: Path) -> str:
+    """The schema that a file, or the result file of a folder, names; '' where it names none."""
     try:
         head = json.loads(place(path).read_bytes())
     except (OSError, ValueError, RecursionError):
-        return False  # whoever loads it as another result says why
-    return isinstance(head, dict) and head.get("schema") == schema
+        return ""  # whoever loads it as another result says why
+    return str(head.get("schema")) if isinstance(head, dict) else ""
 
 
-def content(schema: str, path: Path) -> Any:
+def content(wanted: str, path: Path) -> Any:
     """What stands in a file, or the result file of a folder. UsageError, EnvironmentFailure; DataError if altered."""
     file = place(path)
     told: Any = load_json(file, FIX)
-    require_schema(told, [schema], str(file), FIX)
+    require_schema(told, [wanted], str(file), FIX)
     if told.get("digest") != digest(told):
         raise DataError(f"'{file}' was altered after it was written: its digest does not match. Use the original file.")
     return told

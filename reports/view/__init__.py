@@ -1,1 +1,1 @@
-"""What all outputs share: how numbers read, lines, figures, pages."""
+"""What all outputs share: kinds and their sections (begin at `kinds`), how numbers read, lines, figures, pages."""

@@ -111,7 +111,7 @@ class View(Struct, frozen=True, kw_only=True):
     """
 
     head: Head
-    lead: str
+    lead: str = ""
     answers: Sequence[str] = ()
     brief: str = ""
     sections: Sequence[Section]

@@ -63,12 +63,9 @@ class Options(Struct, frozen=True, kw_only=True):
 
 def _run(given: opt.Given) -> int:
     from dlio_bench.reports import acceptance
-    from dlio_bench.reports.checkpoint import view as checkpoint_view
-    from dlio_bench.reports.coupling import document as couple
-    from dlio_bench.reports.coupling import view as couple_view
     from dlio_bench.reports.document.collection import has_runs, load_all, of_checkpoints
     from dlio_bench.reports.run import html
-    from dlio_bench.reports.view.formatting import plural
+    from dlio_bench.reports.view import kinds
 
     options = Options(**given)
     if options.figures is not None:
@@ -76,25 +73,20 @@ def _run(given: opt.Given) -> int:
     path = options.out or _default(options.results)
     refuse_other_files(path)
     campaign = acceptance.of_folder(options.results[0]) if len(options.results) == 1 else None
-    coupled, _ = couple.apart(options.results)
-    if coupled:
-        if len(options.results) > 1 or options.limits is not None:
+    shown, others = kinds.apart(options.results)
+    checkpoints = of_checkpoints(others)
+    if campaign is None and (own := shown or kinds.apart([*checkpoints])[0]):
+        if len(options.results) > 1 or len(own) > 1 or options.limits is not None or any(map(has_runs, others)):
             raise UsageError(
-                f"'{coupled[0]}' is of a coupled workflow, which has a page of its own and no limits. Name it alone."
+                f"'{next(iter(own))}' has a page of its own, without limits. Name it alone; `dlio-bench judge` applies "
+                "limits to checkpoints."
             )
-        couple_view.view(couple.load(coupled[0])).write(path)
-        count = 1
-    elif (checkpoints := [*of_checkpoints(options.results).values()]) and campaign is None:
-        if len(checkpoints) > 1 or options.limits is not None or any(map(has_runs, options.results)):
-            raise UsageError(
-                f"{plural(len(checkpoints), 'result')} of checkpoints: each has a page of its own, without limits "
-                "(`dlio-bench judge` applies them). Name one alone."
-            )
-        checkpoint_view.view(checkpoints[0]).write(path)
+        [(_, view)] = own.values()
+        view.write(path)
         count = 1
     else:
         pairs = load_all(options.results)
-        html.write(pairs, path, _judged(pairs, checkpoints, options), campaign)
+        html.write(pairs, path, _judged(pairs, [*checkpoints.values()], options), campaign)
         count = len(pairs)
     size = path.stat().st_size
     print(json.dumps({"report": str(path), "results": count, "bytes": size}) if options.json else f"report   {path}")

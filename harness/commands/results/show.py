@@ -31,31 +31,24 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def _run(given: opt.Given) -> int:
-    from dlio_bench.reports.checkpoint import view as checkpoint_view
     from dlio_bench.reports.comparing import repetition
-    from dlio_bench.reports.coupling import document as couple
-    from dlio_bench.reports.coupling import view as couple_view
     from dlio_bench.reports.document.collection import has_runs, load_all, of_checkpoints
     from dlio_bench.reports.document.typed import to_json
     from dlio_bench.reports.run import text
+    from dlio_bench.reports.view import kinds
 
     options = Options(**given)
-    coupled, others = couple.apart(options.results)
+    shown, others = kinds.apart(options.results)
+    shown |= kinds.apart([*of_checkpoints(others)])[0]
     runs = [path for path in others if has_runs(path)]
     results = [result for result, _ in load_all(runs)] if runs else []
-    workflows, checkpoints = [couple.load(path) for path in coupled], [*of_checkpoints(others).values()]
-    if workflows or checkpoints:
-        if options.json:
-            print(json.dumps([to_json(document) for document in (*workflows, *checkpoints, *results)]))
-            return 0
-        texts = [couple_view.view(document).text(verbose=options.verbose) for document in workflows]
-        texts += [checkpoint_view.view(document).text(verbose=options.verbose) for document in checkpoints]
-        print("\n".join(texts), end="\n" if results else "")
-        if not results:
-            return 0
     if options.json:
-        print(json.dumps([to_json(result) for result in results]))
-    else:
+        print(json.dumps([to_json(document) for document in (*(each for each, _ in shown.values()), *results)]))
+        return 0
+    print(
+        "\n".join(view.text(verbose=options.verbose) for _, view in shown.values()), end="\n" * bool(shown and results)
+    )
+    if results:
         print(f"{text.render(results, verbose=options.verbose)}{repetition.told(results)}", end="")
     return 0
 

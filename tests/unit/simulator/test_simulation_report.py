@@ -205,7 +205,12 @@ def test_the_command_writes_the_json_and_a_page_made_from_it_alone(
     assert str(out / "report.html") in capsys.readouterr().out
     assert sorted(path.name for path in out.iterdir()) == ["report.html", "simulation.json"]
     found = simulation.load(out / "simulation.json")
-    assert view(found).page() == (out / "report.html").read_text("utf-8")
+    page = (out / "report.html").read_text("utf-8")
+    assert view(found).page() == page
+    assert main(["show", str(out)]) == 0
+    assert capsys.readouterr().out == view(found).text()
+    assert main(["report", str(out), "--out", str(tmp_path / "again.html")]) == 0
+    assert (tmp_path / "again.html").read_text("utf-8") == page
 
 
 def test_what_is_no_simulation_is_refused(tmp_path: Path) -> None:
