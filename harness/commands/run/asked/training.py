@@ -40,6 +40,7 @@ class Training(Struct, frozen=True):
     step: int = 0
     seed: int | None = None
     leaders: int = 1
+    precision: str | None = None  # None: the network's own
 
     def exchange(self, ranks_per_node: int) -> ExchangeOptions:
         """The options of the exchange."""
@@ -72,6 +73,7 @@ def resolve(
         DEFAULT_TIMEOUT if options.exchange_timeout is None else options.exchange_timeout,
         options.checkpoint or 0,
         leaders=1 if options.leaders is None else options.leaders,
+        precision=options.precision,
     )
     require_valid(training.exchange(options.ranks_per_node))
     if options.predict:
@@ -132,6 +134,7 @@ def _refuse_alone(options: Options) -> None:
     """UsageError for an option of training without --compute train. An inference may have --resume."""
     flags = {
         "--exchange": options.exchange is not None,
+        "--precision": options.precision is not None,
         "--fp16-gradients": options.fp16_gradients,
         "--gradient-lag": options.gradient_lag != 0,
         "--hierarchical": options.hierarchical,

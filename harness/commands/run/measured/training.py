@@ -94,12 +94,15 @@ def opened(
         checkpoints=Checkpoints(training.checkpoint, folder, scale, about, kept) if training.checkpoint else None,
         resumed=None if training.resume is None else load_on_all_ranks(comm, Path(training.resume), about),
         last_trial=job.all_trials - 1,
+        precision=training.precision,
     )
     blocks = [_sample_widths(reader, job.readers[name], trials[name][0], comm.rank) for name, reader in readers.items()]
     passes = chain.from_iterable(reader_trials[0].passes(comm.rank) for reader_trials in trials.values())
     sizes = sorted({len(ids) for pass_ in passes for ids in pass_.batches})
     trainer.compile([(job.batch, block) for block in blocks], [(size, block) for block in blocks for size in sizes])
-    options = {name: value for name, value in structs.asdict(training).items() if name not in ("model", "kind")}
+    options = {
+        name: value for name, value in structs.asdict(training).items() if name not in ("model", "kind", "precision")
+    }
     yield trainer, replace(trainer.described, **options)
     trainer.close()
 
