@@ -283,7 +283,7 @@ def test_a_system_file_that_cannot_be_used(
         (("cbd", "--nodes", "2", "--system", "deck"), "Did you mean 'cdb'?"),
         (("cdb", "--nodes", "2", "--system", "deck", "--compute", "none"), "simulate needs a step that takes time"),
         (("cdb", "--nodes", "2", "--system", "deck", "--compute", "train"), "simulate needs a step that takes time"),
-        (("cdb", "--nodes", "2", "--system", "deck", "--compute", "emulate:a100"), "Known: v100, knl"),
+        (("cdb", "--nodes", "2", "--system", "deck", "--compute", "emulate:b200"), "Known: v100, a100, h100, knl"),
         (("--scenario", "S1", "--compute", "emulate:50ms"), "a scenario has its own compute rate"),
         (("--scenario", "S1", "--policy", "clairvoyent"), "Did you mean 'clairvoyant'?"),
         (("--scenario", "S1", "--policy", "shuffled,shuffled"), "name each policy once"),
