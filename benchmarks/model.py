@@ -26,6 +26,8 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import Diverged, EnvironmentFailure, UsageError, unknown
 
 HIGHER, LOWER = "higher", "lower"
+SINGLE, HALF, BRAIN = PRECISIONS = ("float32", "float16", "bfloat16")  # of compute; weights are float32
+HALF_SCALE = 1024.0  # ours: of a loss in half precision, whose gradients would vanish else; they are divided by it
 ALL, TRAINABLE = "all", "trainable"  # what a published number of parameters counts
 LAYERS = 1 << 12  # that may draw masks, of one network
 Counts = npt.NDArray[np.float64]
@@ -136,7 +138,8 @@ class Model(Struct, frozen=True):
     count(outputs, labels) -> float64 [k], which adds up over batches and ranks; score(sums) -> values by name, `metric`
     among them, which is to become HIGHER or LOWER. chance: what the best constant output scores; None without labels.
     cutting: of samples, for a network of pieces, which has no labels and so only predicts. updates: of a step, one
-    after the other, instead of one of all variables by `loss`, which is then None. making: of samples.
+    after the other, instead of one of all variables by `loss`, which is then None. making: of samples. precision: of
+    compute; a network of HALF has a loss whose gradients do not vanish.
     """
 
     name: str
@@ -163,6 +166,7 @@ class Model(Struct, frozen=True):
     cutting: Cutting | None = None
     updates: tuple[Update, ...] = ()
     making: Making | None = None
+    precision: str = SINGLE
 
 
 def choose(models: Sequence[Model], variant: str, name: str | None = None) -> Model:
@@ -204,16 +208,16 @@ def build(
     width: float = 1,
     dropout: bool = True,
     seed: int = 0,
-    precision: str = "float32",
+    precision: str | None = None,
 ) -> Any:
     """A keras.Model of [inputs [n, *shape], keys int64 [n, 2]] with float32 outputs, its weights drawn from `seed`.
 
-    precision: a dtype policy of Keras ("mixed_bfloat16", "mixed_float16": the caller scales the loss of the latter).
+    precision: one of PRECISIONS; None: the model's own.
     UsageError for a shape that is too small for the network. EnvironmentFailure where TensorFlow is not installed.
     """
     from dlio_bench.benchmarks.networks import under_policy
 
-    with under_policy(precision):
+    with under_policy(precision or model.precision):
         return model.network(shape, width, dropout, seed)
 
 
@@ -248,12 +252,13 @@ def compiled_steps(model: Model, sample: Sample, network: Any) -> tuple[Callable
     """
     from dlio_bench.benchmarks.tensors import tensorflow, unpack
 
-    tf = tensorflow()
+    tf, scale = tensorflow(), _loss_scale(model, network)
 
     def train(lent: Sequence[Tensor], key: Tensor) -> tuple[Tensor, list[Tensor]]:
         with tf.GradientTape() as tape:
             loss, _ = objective(model, sample, network, lent, key, training=True)
-        return loss, tape.gradient(loss, [variable.value for variable in network.trainable_variables])
+            scaled = loss if scale is None else loss * scale
+        return loss, _gradients(tape, scaled, network.trainable_variables, scale)
 
     def evaluate(lent: Sequence[Tensor], key: Tensor | None = None) -> tuple[Tensor, Tensor]:
         fields = sample.fields(unpack(lent, sample.parts))
@@ -269,7 +274,7 @@ def traced_updates(model: Model, sample: Sample, network: Any) -> list[tuple[Cal
     """(train(lent, key) -> (loss, gradients), compiled; the variables that these are of) for each update of a step."""
     from dlio_bench.benchmarks.tensors import tensorflow, unpack
 
-    tf = tensorflow()
+    tf, scale = tensorflow(), _loss_scale(model, network)
 
     def compiled(update: Update) -> tuple[Callable[..., Any], list[Any]]:
         variables = update.variables(network)
@@ -278,13 +283,24 @@ def traced_updates(model: Model, sample: Sample, network: Any) -> list[tuple[Cal
             fields = sample.fields(unpack(lent, sample.parts))
             with tf.GradientTape() as tape:
                 loss = update.loss(network, fields, key)
-            return loss, tape.gradient(loss, [variable.value for variable in variables])
+                scaled = loss if scale is None else loss * scale
+            return loss, _gradients(tape, scaled, variables, scale)
 
         return tf.function(train, autograph=False), variables
 
     if not model.updates:
         return [(compiled_steps(model, sample, network)[0], network.trainable_variables)]
     return [compiled(update) for update in model.updates]
+
+
+def _loss_scale(model: Model, network: Any) -> float | None:
+    """What the loss is multiplied by where a network that was published in single precision computes in half."""
+    return HALF_SCALE if network.compute_dtype == HALF and model.precision != HALF else None
+
+
+def _gradients(tape: Any, loss: Tensor, variables: Sequence[Any], scale: float | None) -> list[Tensor]:
+    found: list[Tensor] = tape.gradient(loss, [variable.value for variable in variables])
+    return found if scale is None else [gradient / scale for gradient in found]
 
 
 def parameters(model: Model, network: Any) -> int:

@@ -8,9 +8,9 @@ from functools import cache
 from itertools import count
 from typing import Any
 
-from dlio_bench.benchmarks.model import LAYERS, Tensor
+from dlio_bench.benchmarks.model import LAYERS, PRECISIONS, SINGLE, Tensor
 from dlio_bench.benchmarks.tensors import tensorflow
-from dlio_bench.errors import UsageError
+from dlio_bench.errors import unknown
 
 LAST = "channels_last"
 _SEEDS = (1 << 31) // LAYERS  # different ones of networks: Keras takes numbers of 31 bits
@@ -34,15 +34,12 @@ def _with_layers(keras: Any) -> Any:
 
 @contextmanager
 def under_policy(precision: str) -> Iterator[None]:
-    """Layers made inside compute in `precision`, a dtype policy of Keras. UsageError for an unknown one."""
+    """Layers made inside compute in `precision`, one of PRECISIONS. UsageError for another."""
+    if precision not in PRECISIONS:
+        raise unknown("precision", precision, PRECISIONS)
     config = keras().config
     before = config.dtype_policy()
-    try:
-        config.set_dtype_policy(precision)
-    except (ValueError, TypeError) as error:
-        raise UsageError(
-            f"There is no precision '{precision}'. Use float32, mixed_bfloat16 or mixed_float16."
-        ) from error
+    config.set_dtype_policy(precision if precision == SINGLE else f"mixed_{precision}")
     try:
         yield
     finally:
@@ -93,10 +90,33 @@ class Layers:
             data_format=LAST,
         )(x)
 
-    def grow(self, x: Tensor, filters: int, *, initial: str = "he_uniform") -> Tensor:
+    def separable(self, x: Tensor, filters: int, *, stride: int = 1, dilation: int = 1) -> Tensor:
+        """A 3 x 3 convolution of each channel for itself, then one of 1 x 1, both without bias."""
+        x = self._keras.layers.DepthwiseConv2D(
+            3,
+            strides=stride,
+            dilation_rate=dilation,
+            padding="same",
+            use_bias=False,
+            depthwise_initializer=self._initial("he_normal"),
+            data_format=LAST,
+        )(x)
+        return self.conv(x, filters, 1, bias=False)
+
+    def affine(self, x: Tensor) -> Tensor:
+        """x times a number of each channel plus another: depthwise, of 1 x 1."""
+        return self._keras.layers.DepthwiseConv2D(1, depthwise_initializer="ones", data_format=LAST)(x)
+
+    def grow(self, x: Tensor, filters: int, *, initial: str = "he_uniform", bias: bool = True) -> Tensor:
         """A transposed 3 x 3 convolution that doubles both sides."""
         made = self._keras.layers.Conv2DTranspose(
-            filters, 3, strides=2, padding="same", kernel_initializer=self._initial(initial), data_format=LAST
+            filters,
+            3,
+            strides=2,
+            padding="same",
+            use_bias=bias,
+            kernel_initializer=self._initial(initial),
+            data_format=LAST,
         )
         return made(x)
 

@@ -64,6 +64,60 @@ def resnet(step: int, course: Course) -> float:
     return peak * factors[place]
 
 
+DEEPCAM_EPSILON, DEEPCAM_DECAY, DEEPCAM_NORM = 1e-6, 1e-2, 1.0  # of LAMB: its epsilon, weight decay, gradients' norm
+
+
+def lamb(rate: float) -> Any:
+    """LAMB as DeepCAM has it: Adam's direction plus decayed weights, a step as long as the variable is.
+
+    Gradients are first scaled down, all by one factor, to a norm of DEEPCAM_NORM. Source: mlcommons/hpc @2c627d4,
+    deepcam/src/deepCam/utils/optimizer_helpers.py: FusedLAMB of NVIDIA's Apex with its defaults.
+    """
+    return _lamb()(learning_rate=rate, epsilon=DEEPCAM_EPSILON, global_clipnorm=DEEPCAM_NORM)
+
+
+@cache
+def _lamb() -> Any:
+    tf, adam = tensorflow(), keras().optimizers.Adam
+
+    class Lamb(adam):  # type: ignore[misc, valid-type, unused-ignore]  # Keras is not typed
+        """See `lamb`."""
+
+        def update_step(self, gradient: Tensor, variable: Any, learning_rate: Tensor) -> None:
+            """One variable's step, of Keras's optimisers."""
+            index, step = self._get_variable_index(variable), tf.cast(self.iterations + 1, gradient.dtype)
+            first, second, weights = self._momentums[index], self._velocities[index], tf.convert_to_tensor(variable)
+            first.assign(self.beta_1 * first + (1 - self.beta_1) * gradient)
+            second.assign(self.beta_2 * second + (1 - self.beta_2) * tf.square(gradient))
+            mean, square = first / (1 - self.beta_1**step), second / (1 - self.beta_2**step)
+            moved = mean / (tf.sqrt(square) + self.epsilon) + DEEPCAM_DECAY * weights
+            norms = tf.norm(weights), tf.norm(moved)
+            ratio = tf.where((norms[0] > 0) & (norms[1] > 0), tf.math.divide_no_nan(*norms), 1.0)
+            variable.assign(weights - tf.cast(learning_rate, gradient.dtype) * ratio * moved)
+
+    return Lamb
+
+
+# Global batch -> rate, steps of warm-up, steps behind it after which the rate falls to a tenth (rcps_deepcam.json).
+DEEPCAM_STEPS = {
+    128: (0.001, 0, (8192, 16384)), 256: (0.002, 0, (4096, 8192)), 512: (0.004, 100, (2048, 4096)),
+    1024: (0.004, 200, (1100, 4096)), 2048: (0.0055, 400, (800,)),
+}  # fmt: skip
+
+
+def deepcam(step: int, course: Course) -> float:
+    """That of the largest reference run which was not larger than this one, or of the smallest; warmed up from 0.
+
+    Source: mlcommons/hpc @2c627d4, deepcam: rcps_deepcam.json, and utils/schedulers.py MultiStepLRWarmup.
+    """
+    batch = [known for known in DEEPCAM_STEPS if known <= max(course.batch, min(DEEPCAM_STEPS))][-1]
+    rate, warmup, milestones = DEEPCAM_STEPS[batch]
+    if step <= warmup and warmup:
+        return rate * step / warmup
+    behind = warmup + 1 if warmup else 0
+    return float(rate * 0.1 ** sum(step >= milestone + behind for milestone in milestones))
+
+
 TRUST = 0.002  # eta: LARC_eta=0.002
 LEAST = 1 / 16000  # the local rate where a norm is 0: LARC_epsilon=1./16000.
 CLIPPED_AT_ONE = 1.0

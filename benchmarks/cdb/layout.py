@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dlio_bench.benchmarks.cdb import physical
 from dlio_bench.benchmarks.cdb.fields import Plane
@@ -91,14 +92,24 @@ _SLAB = 1 << 16  # values; drawn, measured and checked while they are in the pro
 _buffers = threading.local()
 
 
-def layout(tiny: bool, fill: str) -> Layout:
-    """Variant "cori": the 62 738 files data-YYYY-MM-DD-TT-R.h5 of the Cori runs."""
+# DeepCAM: 121 266 training and 15 158 validation samples, as its checker demands, are int(0.8 n) and int(0.1 n) of this
+# n alone. Its files sum to 9.1 TB, where 8.8 TB are published.
+_DEEPCAM_FILES = 151_583
+DEEPCAM_BYTES, DEEPCAM_TINY_BYTES = 60_168_646, 241_606
+DEEPCAM_SOURCE = (
+    "mlcommons/hpc @2c627d4, deepcam/src/deepCam/data/cam_hdf5_dataset.py and src/utils (split_data.py, "
+    "summarize_data.py); the counts of samples: the checker of MLPerf HPC's logs"
+)
+
+
+def layout(tiny: bool, fill: str, variant: str = "cori") -> Layout:
+    """Variant "cori": the 62 738 files data-YYYY-MM-DD-TT-R.h5 of the Cori runs; "summit" is the same files."""
     shape = TINY_SHAPE if tiny else FULL_SHAPE
     plane = shape[1:]
     counts = dict(zip(_SPLITS, split_counts(_ALL_FILES), strict=True))
     return Layout(
         workload="cdb",
-        variant="cori",
+        variant=variant,
         container="hdf5",
         fields=(
             *(Field(f"data[{channel}]", "<f4", plane) for channel in range(CHANNELS)),
@@ -127,24 +138,65 @@ def layout(tiny: bool, fill: str) -> Layout:
     )
 
 
+def deepcam(tiny: bool, fill: str) -> Layout:
+    """Variant "deepcam": an image a file, its channels last; `labels_0` for labels; folders for the splits."""
+    shape = TINY_SHAPE if tiny else FULL_SHAPE
+    plane = shape[1:]
+    counts = dict(zip(_SPLITS, deepcam_split_counts(_DEEPCAM_FILES), strict=True))
+    cori = layout(tiny, fill, "deepcam")
+    return replace(
+        cori,
+        fields=(Field("data", "<f4", (*plane, CHANNELS)), Field("labels_0", "<f4", plane)),
+        splits=tuple(
+            replace(
+                split,
+                full_files=counts[split.name],
+                full_samples=counts[split.name],
+                file_bytes=DEEPCAM_TINY_BYTES if tiny else DEEPCAM_BYTES,
+                spec_files=partial(spec_files, split=split.name, folder=f"{split.name}/"),
+            )
+            for split in cori.splits
+        ),
+        source=DEEPCAM_SOURCE,
+        write=partial(write_deepcam, shape=shape, fill=fill),
+        auxiliary={"stats.h5": partial(write_deepcam_stats, shape=shape, fill=fill)},
+        joint_files=partial(joint_files, order=_SPLITS, folders=True),
+        split_counts=deepcam_split_counts,
+    )
+
+
+def deepcam_split_counts(files: int) -> tuple[int, int, int]:
+    """Files for training, validation and testing of so many, as split_data.py cuts them."""
+    training, validation = int(0.8 * files), int(0.1 * files)
+    return training, validation, files - training - validation
+
+
 def split_counts(files: int) -> tuple[int, int, int]:
     """Files for training, validation and testing of so many, as load_data cuts them."""
     training, tested = int(0.8 * files), int(0.9 * files)
     return training, files - tested, tested - training
 
 
-def spec_files(files: int, *, split: str = TRAIN) -> tuple[FileSpec, ...]:
+def spec_files(files: int, *, split: str = TRAIN, folder: str = "") -> tuple[FileSpec, ...]:
     """data-2106-01-01-00-1.h5, ...: sorted by name, three runs of each 3-hour step, a calendar without leap days."""
-    return tuple(FileSpec(_name(number), number, 1, split) for number in range(files))
+    return tuple(FileSpec(f"{folder}{_name(number)}", number, 1, split) for number in range(files))
 
 
-def joint_files(counts: tuple[int, ...]) -> tuple[FileSpec, ...]:
-    """So many files for training, validation and testing, of one flat folder, drawn as published; sorted in a split."""
+def joint_files(
+    counts: tuple[int, ...], order: tuple[str, ...] = _IN_ORDER, *, folders: bool = False
+) -> tuple[FileSpec, ...]:
+    """So many files for training, validation and testing, drawn as published; sorted in a split.
+
+    order: of the splits, in the permutation that they are drawn by. folders: one a split, else one flat folder.
+    """
     wanted = dict(zip(_SPLITS, counts, strict=True))
     drawn = np.random.RandomState(_SPLIT_SEED).permutation(sum(counts))
-    parts = dict(zip(_IN_ORDER, np.split(drawn, np.cumsum([wanted[name] for name in _IN_ORDER])[:-1]), strict=True))
+    parts = dict(zip(order, np.split(drawn, np.cumsum([wanted[name] for name in order])[:-1]), strict=True))
     files = [(int(number), name) for name in wanted for number in np.sort(parts[name])]
-    return tuple(FileSpec(_name(number), first, 1, name) for first, (number, name) in enumerate(files))
+    return tuple(
+        FileSpec(f"{f'{name}/' if folders else ''}{_name(number)}", first, 1, name)
+        for first, (number, name) in enumerate(files)
+    )
 
 
 def write(path: Path, spec: FileSpec, seed: int, *, shape: tuple[int, int, int], fill: str) -> Written:
@@ -159,6 +211,17 @@ def write(path: Path, spec: FileSpec, seed: int, *, shape: tuple[int, int, int],
         extents=np.array([starts, lengths, lengths], dtype=np.int64).T[None],
         checksums=np.array([[*checksums, crc32c(labels.data), crc32c(stats.data)]], dtype=np.uint32),
     )
+
+
+def write_deepcam(path: Path, spec: FileSpec, seed: int, *, shape: tuple[int, int, int], fill: str) -> Written:
+    """One file, which holds one sample. OSError."""
+    data = _buffer(shape)
+    labels, *_ = (physical.make if fill == PHYSICAL else make_random)(seed, spec.first, data)
+    stored = {"data": np.ascontiguousarray(np.moveaxis(data, 0, -1)), "labels_0": labels}
+    offsets = hdf5.write_chunks(path, GROUP, stored, LIBVER)
+    extents = [[offsets[name], values.nbytes, values.nbytes] for name, values in stored.items()]
+    checksums = [crc32c(values.data) for values in stored.values()]
+    return Written(np.array([extents], dtype=np.int64), np.array([checksums], dtype=np.uint32))
 
 
 def make_random(seed: int, sample: int, data: Plane) -> tuple[Plane, Plane, list[int]]:
@@ -185,8 +248,21 @@ def write_stats(path: Path, seed: int, *, shape: tuple[int, int, int], fill: str
     Under the random fill these are the values of the distribution that all channels are drawn from, known exactly.
     Under the physical one means and deviations are those of its first samples, and the bounds hold for all of them.
     """
-    known = np.tile(known_distribution(), (CHANNELS, 1)) if fill != PHYSICAL else physical.dataset_stats(seed, shape)
-    hdf5.write_chunks(path, GROUP, {"stats": known}, LIBVER)
+    hdf5.write_chunks(path, GROUP, {"stats": _known_stats(seed, shape, fill)}, LIBVER)
+
+
+def write_deepcam_stats(path: Path, seed: int, *, shape: tuple[int, int, int], fill: str) -> None:
+    """stats.h5 as DeepCAM has it: the same, by other names, and the number of samples that they were taken from."""
+    mean, largest, smallest, deviation = _known_stats(seed, shape, fill).T
+    squares = np.square(mean) + np.square(deviation)
+    count = np.array([_DEEPCAM_FILES], dtype="<i8")
+    known = {"count": count, "mean": mean, "sqmean": squares, "minval": smallest, "maxval": largest}
+    hdf5.write_chunks(path, GROUP, known, LIBVER)
+
+
+def _known_stats(seed: int, shape: tuple[int, int, int], fill: str) -> Plane:
+    """Mean, maximum, minimum and standard deviation of each channel, [16, 4]."""
+    return np.tile(known_distribution(), (CHANNELS, 1)) if fill != PHYSICAL else physical.dataset_stats(seed, shape)
 
 
 def _labels(source: np.random.SFC64, pixels: int) -> npt.NDArray[np.float32]:

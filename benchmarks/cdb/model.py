@@ -6,10 +6,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dlio_bench.benchmarks.cdb.decode import FREQUENCIES, USED
+from dlio_bench.benchmarks.cdb import xception
+from dlio_bench.benchmarks.cdb.decode import CODES, DEEPCAM_FREQUENCIES, FREQUENCIES, plane_of
 from dlio_bench.benchmarks.metrics import confusion_counts, confusion_score
-from dlio_bench.benchmarks.model import ALL, HIGHER, Fields, Model, Part, Sample, Tensor
-from dlio_bench.benchmarks.schedules import CLIPPED_AT_ONE, constant, larc_adam
+from dlio_bench.benchmarks.model import ALL, HALF, HIGHER, TRAINABLE, Course, Fields, Model, Part, Sample, Tensor
+from dlio_bench.benchmarks.schedules import CLIPPED_AT_ONE, DEEPCAM_STEPS, constant, deepcam, lamb, larc_adam
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
 
@@ -76,7 +77,7 @@ def tiramisu(
 UNITS = ((64, 3, 2), (128, 4, 2), (256, 6, 2), (512, 3, 1))  # of the encoder's blocks: depth, units, stride of the last
 OUTPUT_STRIDE = 8
 RATES = (12, 24, 36)
-HALF = 0.5  # stands for each batch normalisation: "activations in deep networks can overflow fp16's range"
+HALVED = 0.5  # stands for each batch normalisation: "activations in deep networks can overflow fp16's range"
 
 
 def deeplab(shape: tuple[int, ...], width: float = 1, dropout: bool = True, seed: int = 0) -> Any:
@@ -94,11 +95,11 @@ def deeplab(shape: tuple[int, ...], width: float = 1, dropout: bool = True, seed
 
     def scaled(x: Tensor, filters: int, kernel: int, stride: int = 1, dilation: int = 1) -> Tensor:
         x = made.conv(x, filters, kernel, stride=stride, dilation=dilation, bias=False)
-        return relu(x * HALF)
+        return relu(x * HALVED)
 
     def unit(x: Tensor, depth: int, stride: int, dilation: int) -> tuple[Tensor, Tensor]:
         """(output, its first layer) of a residual unit of four times `depth` channels."""
-        before = x * HALF
+        before = x * HALVED
         if x.shape[-1] == 4 * depth:
             shortcut = x if stride == 1 else made.pool(x, "max", size=1, stride=stride)
         else:
@@ -136,6 +137,19 @@ def deeplab(shape: tuple[int, ...], width: float = 1, dropout: bool = True, seed
     return made.model(made.conv(x, CLASSES, 1), "deeplab")
 
 
+# Ranks were six a node, with a batch of 2: samples of a step at which a run of Tiramisu took this rate. bigruns/
+# run_summit_* of azrael417/ClimDeepLearn @2b8ea11 (branch gb_update_stable) are of 64, 256, 1,024 and 2,048 nodes.
+SUMMIT_RATES = {64 * 12: 1e-4, 256 * 12: 0.0064, 1024 * 12: 0.4096, 2048 * 12: 3.2768}
+SUMMIT_DEEPLAB_RATE = 0.0064  # summit/run_summit_dl_*, of 256 and 1,024 nodes
+LOSS_SCALE = 0.1  # --scale_factor
+
+
+def summit_rate(step: int, course: Course) -> float:
+    """That of the largest published run which was not larger than this one, or of the smallest."""
+    del step
+    return [rate for batch, rate in SUMMIT_RATES.items() if batch <= max(course.batch, min(SUMMIT_RATES))][-1]
+
+
 CORI_RATE, DEFAULT_RATE = 1e-5, 1e-4  # run_cori_knl.sh --lr; the default of both training scripts
 _NO_DECAY = (
     "The published code declares weight decay and never adds it to its loss; it is left out, and the loss is the same."
@@ -143,14 +157,14 @@ _NO_DECAY = (
 
 
 def sample(dataset: Dataset) -> Sample:
-    """Four channels, a label and a weight a pixel, as `decode` delivers them."""
-    rows, columns = dataset.manifest.fields[dataset.field_index(["labels"])[0]].shape
+    """Channels, a label and a weight a pixel, as `decode` delivers them."""
+    (rows, columns), channels = plane_of(dataset), len(CODES[dataset.manifest.variant].channels)
     parts = (
-        Part("data", "float32", (len(USED), rows, columns)),
+        Part("data", "float32", (channels, rows, columns)),
         Part("labels", "int32", (rows, columns)),
         Part("weights", "float32", (rows, columns)),
     )
-    return Sample(parts, (rows, columns, len(USED)), fields)
+    return Sample(parts, (rows, columns, channels), fields)
 
 
 def fields(parts: Sequence[Tensor]) -> Fields:
@@ -171,6 +185,15 @@ def loss(outputs: Tensor, given: Fields) -> Tensor:
 
     tf = tensorflow()
     return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(given.labels, outputs) * given.weights)
+
+
+def summed_loss(outputs: Tensor, given: Fields) -> Tensor:
+    """A tenth of the sum over the pixels, in single precision: in half, gradients of a mean would vanish."""
+    from dlio_bench.benchmarks.tensors import tensorflow
+
+    tf = tensorflow()
+    entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(given.labels, outputs)
+    return LOSS_SCALE * tf.reduce_sum(entropy * given.weights)
 
 
 TIRAMISU = Model(
@@ -218,5 +241,60 @@ DEEPLAB = replace(
         _NO_DECAY,
         "Published with 16 channels; CDB's data have the four that its pipeline delivers.",
         "The published loss is a sum over pixels (times 0.1 in large runs); here it is the mean, as for Tiramisu.",
+    ),
+)
+
+_SUMMED = "The loss is summed over pixels and samples and multiplied by 0.1, as published, so that it is large."
+_ALWAYS = "Rates between the published node counts are those of the next smaller one."
+TIRAMISU_SUMMIT = replace(
+    TIRAMISU,
+    name="tiramisu-summit",
+    title="Tiramisu on Summit",
+    source="azrael417/ClimDeepLearn @2b8ea11 (branch gb_update_stable), bigruns/run_summit_*, semanticsegm; Kurth et "
+    "al., arXiv 1810.01993",
+    variants=("summit",),
+    published_shape=(768, 1152, 16),
+    parameters=7_427_923,
+    batch=2,
+    epochs=25,  # of 1,024 and 2,048 nodes; 10 of 64, 50 of 256
+    network=partial(tiramisu, blocks=(2, 2, 2, 4, 5), growth=32, kernel=5),
+    loss=summed_loss,
+    optimizer=partial(larc_adam, SUMMIT_RATES[256 * 12], clip=CLIPPED_AT_ONE),
+    rate=summit_rate,
+    precision=HALF,
+    notes=(_NO_DECAY, _SUMMED, _ALWAYS),
+)
+DEEPLAB_SUMMIT = replace(
+    TIRAMISU_SUMMIT,
+    name="deeplab-summit",
+    title="DeepLabv3+ on Summit",
+    source="azrael417/ClimDeepLearn @2b8ea11 (branch gb_update_stable), run_scripts/summit/run_summit_dl_*, "
+    "semanticsegm/deeplab-tf; Kurth et al., arXiv 1810.01993",
+    parameters=43_669_251,
+    epochs=400,  # of 256 nodes; 200 of 1,024
+    network=deeplab,
+    optimizer=partial(larc_adam, SUMMIT_DEEPLAB_RATE, clip=CLIPPED_AT_ONE),
+    rate=constant(SUMMIT_DEEPLAB_RATE),
+    notes=(_NO_DECAY, _SUMMED),
+)
+DEEPCAM = replace(
+    TIRAMISU,
+    name="deepcam",
+    title="DeepCAM",
+    source="mlcommons/hpc @2c627d4, deepcam/src/deepCam (architecture/deeplab_xception.py, train.py, utils)",
+    variants=("deepcam",),
+    published_shape=(768, 1152, 16),
+    parameters=56_454_720,
+    counted=TRAINABLE,
+    batch=2,
+    epochs=22,  # median of the reference runs with a global batch of 2,048; 9 with 128
+    network=xception.deepcam,
+    optimizer=partial(lamb, DEEPCAM_STEPS[2048][0]),
+    rate=deepcam,
+    chance=DEEPCAM_FREQUENCIES[0] / len(DEEPCAM_FREQUENCIES),
+    notes=(
+        "The number of its parameters was not published: it is the sum of the shapes in the code.",
+        "Batch statistics are those of a rank's own batch, and are not averaged over the ranks after an epoch.",
+        "Rates between the global batches of the reference runs are those of the next smaller one. Target: IoU 0.82.",
     ),
 )

@@ -15,16 +15,18 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from dlio_bench import recorder
 from dlio_bench.atomic_files import naming
 from dlio_bench.batches import Batch, Block, Ids
 from dlio_bench.benchmarks import tensors
-from dlio_bench.benchmarks.cdb.decode import DEFECT, USED, Normal, normal
+from dlio_bench.benchmarks.cdb.decode import CODES, DEFECT, Normal, normal, plane_of
 from dlio_bench.benchmarks.cdb.decode import decode as decode_of
 from dlio_bench.benchmarks.pipeline import CostOf, Decode, Plan, Upstream, failure_of_files, read_failure
 from dlio_bench.components import CODE
@@ -42,7 +44,7 @@ PARALLEL_READ = CODE["Parallel Read Images with 4 Threads"]
 class Processes:
     """The pipeline: a pool of processes, and tf.data threads that wait for them."""
 
-    def __init__(self) -> None:
+    def __init__(self, processes: int = PROCESSES, parallel: int = PARALLEL_CALLS, prefetch: int = PREFETCH) -> None:
         """Start the processes, from a server that has loaded h5py and was forked off before MPI was there."""
         # late: naming a workload must not cost them
         import multiprocessing
@@ -61,14 +63,14 @@ class Processes:
         with naming(SHARED_MEMORY):
             asked = context.Semaphore(0)
             self._pool: ProcessPoolExecutor | None = ProcessPoolExecutor(
-                PROCESSES, mp_context=context, initializer=worker.prepare, initargs=(asked, recorder.folder())
+                processes, mp_context=context, initializer=worker.prepare, initargs=(asked, recorder.folder())
             )
         try:
             try:
                 # a call starts a process where none is idle: none takes a call before all are asked for
-                calls = [self._pool.submit(os.getpid) for _ in range(PROCESSES)]
+                calls = [self._pool.submit(os.getpid) for _ in range(processes)]
             finally:  # whatever interrupts it: a process that waits would not end
-                for _ in range(PROCESSES):
+                for _ in range(processes):
                     asked.release()
             for call in calls:
                 call.result()
@@ -76,13 +78,13 @@ class Processes:
         except BrokenProcessPool as error:
             self.close()
             raise EnvironmentFailure(
-                f"The {PROCESSES} reading processes of the pipeline do not start. {_MEMORY}"
+                f"The {processes} reading processes of the pipeline do not start. {_MEMORY}"
             ) from error
         except BenchError:
             self.close()
             raise
         self._children = [child for child in multiprocessing.active_children() if child not in before]
-        self.options = {"threads": PARALLEL_CALLS, "processes": PROCESSES, "prefetch": PREFETCH}
+        self.options = {"threads": parallel, "processes": processes, "prefetch": prefetch}
 
     @property
     def processes(self) -> tuple[int, ...]:
@@ -94,11 +96,17 @@ class Processes:
         return decode_of(dataset)
 
     def asks(self, dataset: Dataset, plan: Plan) -> dict[int, int]:
-        """See Pipeline.asks: whole files."""
+        """See Pipeline.asks: whole files, or the datasets that are used."""
         sizes: dict[int, int] = {}
+        code = CODES[dataset.manifest.variant]
         for epoch, ids in plan:
             files = dataset.locate(ids, ())[0].tolist()
-            sizes[epoch] = sizes.get(epoch, 0) + sum(dataset.manifest.files[file].bytes for file in files)
+            asked = (
+                sum(dataset.manifest.files[file].bytes for file in files)
+                if code.whole
+                else int(dataset.locate(ids, code.fields)[2].sum())
+            )
+            sizes[epoch] = sizes.get(epoch, 0) + asked
         return sizes
 
     @contextmanager
@@ -106,7 +114,7 @@ class Processes:
         """See Pipeline.batches."""
         tf = tensors.tensorflow()
         scale = normal(dataset)
-        shape = dataset.manifest.fields[dataset.field_index(["labels"])[0]].shape
+        shape, channels = plane_of(dataset), len(scale.code.channels)
         lock = threading.Lock()
         failures: list[tuple[int, BenchError]] = []
 
@@ -138,15 +146,15 @@ class Processes:
 
             def load(position: Any) -> tuple[Any, ...]:
                 image, labels, weights = tf.numpy_function(read, [position], (tf.float32, tf.int32, tf.float32))
-                image.set_shape((len(USED), *shape))
+                image.set_shape((channels, *shape))
                 labels.set_shape(shape)
                 weights.set_shape(shape)
                 return image, labels, weights
 
             return (
                 tf.data.Dataset.range(len(files))
-                .map(tensors.plain(load), num_parallel_calls=PARALLEL_CALLS)
-                .prefetch(PREFETCH)
+                .map(tensors.plain(load), num_parallel_calls=self.options["threads"])
+                .prefetch(self.options["prefetch"])
                 .batch(stretch.size)
                 .with_options(tensors.limited(INTER_OP, INTRA_OP))
             )
@@ -203,4 +211,38 @@ UPSTREAM = Upstream(
     ),
     start=Processes,
     tensorflow=True,
+)
+
+UPSTREAM_SUMMIT = replace(
+    UPSTREAM,
+    source="azrael417/ClimDeepLearn @2b8ea11 (branch gb_update_stable), semanticsegm: CDB's pipeline, for 16 channels",
+    defects=(),
+    departures=(
+        *UPSTREAM.departures,
+        "Results come back pickled over a pipe; the published processes shared four buffers of 128 MiB.",
+        "Channels are delivered in single precision and cast in the network; the published pipeline cast them to half.",
+        "A file has one plane of labels; of two, the published code drew one at random for each read.",
+        "`--reader staged` copies files as they are: the published staging could also rewrite them, labels as int32 "
+        "and without stats (parallel_stagein.py --cvt), and passed copies on in a ring.",
+    ),
+)
+
+# train_loader of mlcommons/hpc @2c627d4, deepcam/src/deepCam/data/__init__.py: DistributedSampler(shuffle, drop_last)
+# and a DataLoader of PyTorch, whose workers, min(4, the local batch), have two batches each under way.
+DEEPCAM_WORKERS, DEEPCAM_BATCH = 2, 2
+UPSTREAM_DEEPCAM = replace(
+    UPSTREAM,
+    order="global-shuffle",
+    orders=("global-shuffle", "sequential", "buffered-shuffle"),
+    source="mlcommons/hpc @2c627d4, deepcam/src/deepCam/data: DistributedSampler, DataLoader, CamDataset",
+    defects=("A file is opened for each sample, and its statistics are applied sample by sample.",),
+    departures=(
+        "Two processes stand for the two workers that PyTorch's DataLoader has with a batch of 2. A worker makes whole "
+        "batches; here both read for one batch, 8 samples ahead (2 batches for each worker).",
+        "Results come back pickled over a pipe; PyTorch's come in shared memory.",
+        "Labels are delivered as int32, and a weight for each pixel beside them; the published labels are int64, and "
+        "the loss looks weights up.",
+        "Samples are shuffled by the run's seed.",
+    ),
+    start=partial(Processes, DEEPCAM_WORKERS, DEEPCAM_WORKERS, 2 * DEEPCAM_WORKERS * DEEPCAM_BATCH),
 )

@@ -10,12 +10,12 @@ import h5py  # type: ignore[import-untyped]  # it has no stubs
 import numpy as np
 
 from dlio_bench import recorder
-from dlio_bench.benchmarks.cdb.decode import USED, Labels, Normal, Plane
+from dlio_bench.benchmarks.cdb.decode import Labels, Normal, Plane
 from dlio_bench.benchmarks.cdb.layout import GROUP
 from dlio_bench.components import CODE
 from dlio_bench.processes import begin_worker
 
-# image float32 [4, rows, columns], labels int32, weights float32; bytes of the file; seconds reading, seconds decoding
+# image float32 [channels, rows, columns], labels int32, weights float32; bytes; seconds reading, seconds decoding
 Image = tuple[Plane, Labels, Plane, int, float, float]
 SINGLE_IMAGE, FILE_READ, DECODE = (CODE[name] for name in ("Time to Read Single Image", "image file read", "decode"))
 
@@ -44,13 +44,16 @@ def prepare(asked: Semaphore, spans: Path | None = None) -> None:
 
 def read(path: str, normal: Normal, place: Place) -> Image:
     """One sample. The "core" driver reads the whole file into memory, whatever is used of it. OSError, DataError."""
-    started = time.perf_counter()
-    with h5py.File(path, "r", driver="core", backing_store=False, libver="latest", locking=False) as file:
-        size = file.id.get_filesize()
+    started, code = time.perf_counter(), normal.code
+    driver = {"driver": "core", "backing_store": False, "libver": "latest"} if code.whole else {}
+    with h5py.File(path, "r", locking=False, **driver) as file:
         group = file[GROUP]
-        data = group["data"][list(USED)]
-        stored = group["labels"][()]
+        data = group["data"][()] if code.last else group["data"][list(code.channels)]
+        stored = group[code.labels][()]
+        size = file.id.get_filesize() if code.whole else data.nbytes + stored.nbytes
     opened = time.perf_counter()
+    if code.last:
+        data = np.ascontiguousarray(np.moveaxis(data, -1, 0)[list(code.channels)])
     for number, channel in enumerate(data):
         normal.channel(number, channel, channel)
     labels = np.empty(stored.shape, dtype=np.int32)

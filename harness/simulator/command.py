@@ -195,7 +195,9 @@ def _step_time(options: Options, workload: Workload, variant: str, system: Syste
         return step
     if system.compute is not None:
         return None
-    step = workload.profiles.get(system.device or "") or _stand_in(workload, system)
+    found = (workload.profiles.get(system.device or ""), _stand_in(workload, system))
+    known = [each for each in found if each is not None]
+    step = next((each for each in known if variant in each.variants), known[0] if known else None)
     if step is None:
         raise UsageError(
             f"System {system.name} has no compute rate, and {workload.name} has no step time on device "

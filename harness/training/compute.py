@@ -39,7 +39,8 @@ def step_time(workload: Workload, compute: str, variant: str | None = None, *, t
     if device.startswith(FILE):
         return _fitting(workload, load(Path(device.removeprefix(FILE))), variant, tiny=tiny)
     known = workload.profiles
-    profile = known.get((device or DEFAULT_DEVICE).lower())
+    own = next((row.device for row in known.values() if variant in row.variants), DEFAULT_DEVICE)
+    profile = known.get((device or own).lower())
     if profile is None:
         of_device = f" for device '{device}'. Known: {', '.join(known)}" if known else ""
         raise UsageError(

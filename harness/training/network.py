@@ -116,6 +116,7 @@ class NetworkTrainer:
         checkpoints: Checkpoints | None = None,
         resumed: Found | None = None,
         last_trial: int = 0,
+        precision: str | None = None,
     ) -> None:
         """`device`: what start_tensorflow said. `seed`: of the initial weights, which are rank 0's, or `resumed`.
         last_trial: behind which samples that the network makes are compared with held-out ones.
@@ -123,7 +124,7 @@ class NetworkTrainer:
         DataError for a checkpoint of another network.
         """
         self._comm, self._model, self._course, self._exchange = comm, model, course, exchange
-        self._network = build(model, sample.shape, seed=seed)
+        self._network = build(model, sample.shape, seed=seed, precision=precision)
         self._updates = [self._made(*update) for update in traced_updates(model, sample, self._network)]
         self._states = [variable for update in self._updates for variable in update.optimizer.variables]
         self._variables = [*self._network.variables, *self._states]
@@ -303,6 +304,7 @@ def description(model: Model, network: Any, device: str, **training: Any) -> Net
         tensorflow=str(tensorflow().__version__),
         source=model.source,
         notes=list(model.notes),
+        precision=str(network.compute_dtype),
         **training,
     )
 

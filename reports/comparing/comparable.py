@@ -42,6 +42,7 @@ def _compute(compute: Compute) -> tuple[tuple[str, Any], ...]:
     return (
         ("", compute.mode), ("device", compute.device), ("step", compute.asked_step_seconds),
         ("network", compute.model), ("exchange", compute.exchange), ("fp16", compute.fp16), ("lag", compute.lag),
+        ("precision", compute.precision or (compute.model and "float32")),
         ("hierarchical", compute.hierarchical),
         ("leaders of a node", compute.leaders if compute.leaders != 1 else None),
     )  # fmt: skip

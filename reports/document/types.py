@@ -184,6 +184,7 @@ class Network(Struct, frozen=True, kw_only=True, omit_defaults=True):
     exchange: str | None = None
     exchange_why: str | None = None
     notes: list[str] | None = None
+    precision: str | None = None  # in which it computed; None: of results before it could be chosen, float32
     fp16: bool | None = None
     lag: int | None = None
     hierarchical: bool | None = None

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from dlio_bench.benchmarks.cdb.decode import FREQUENCIES, USED
+from dlio_bench.benchmarks.cdb.decode import DEEPCAM_FREQUENCIES, FREQUENCIES, SUMMIT_FREQUENCIES, USED
 from dlio_bench.benchmarks.imagenet import decode as imagenet
 from dlio_bench.benchmarks.pipeline import Decode
 from dlio_bench.benchmarks.registry import WORKLOADS
@@ -70,6 +70,32 @@ def test_cdb_is_normalised_by_mean_and_maximum(tmp_path: Path, fill: str) -> Non
     np.testing.assert_array_equal(planes[4].view(np.int32), stored.astype(np.int32))
     inverse = np.array([1 / share for share in FREQUENCIES])
     np.testing.assert_allclose(planes[5], (inverse / inverse.sum())[stored.astype(int)], rtol=1e-6)
+
+
+@pytest.mark.parametrize("variant", ["summit", "deepcam"])
+@pytest.mark.parametrize("fill", FILLS)
+def test_all_channels_of_the_climate_are_normalised_by_minimum_and_maximum(
+    tmp_path: Path, variant: str, fill: str
+) -> None:
+    dataset, decode = make(tmp_path, "cdb", variant, fill)
+    out = delivered(dataset, decode, 1)
+    with h5py.File(dataset.folder / "stats.h5") as file:
+        climate = file["climate"]
+        of_summit = variant == "summit"
+        low, high = climate["stats"][()][:, [2, 1]].T if of_summit else (climate["minval"][()], climate["maxval"][()])
+    with h5py.File(dataset.path(1)) as file:
+        data, stored = file["climate/data"][()], file["climate/labels" if of_summit else "climate/labels_0"][()]
+    if not of_summit:
+        assert data.shape == (*stored.shape, 16)
+        data = np.moveaxis(data, -1, 0)
+    planes = np.frombuffer(out, np.float32).reshape(18, *stored.shape)
+    span = (high - low)[:, None, None]
+    np.testing.assert_allclose(planes[:16], (data - low[:, None, None]) / span, rtol=1e-5, atol=1e-6)
+    assert -1e-3 < planes[:16].min() < planes[:16].max() < 1 + 1e-3
+    np.testing.assert_array_equal(planes[16].view(np.int32), stored.astype(np.int32))
+    weights = 1 / np.array(SUMMIT_FREQUENCIES) if of_summit else np.array(DEEPCAM_FREQUENCIES) ** -0.125
+    np.testing.assert_allclose(planes[17], weights[stored.astype(int)], rtol=1e-6)
+    np.testing.assert_allclose(weights, [1.01, 37.6, 7.69] if of_summit else [1.002, 2.615, 1.716], rtol=2e-3)
 
 
 def test_cdb_refuses_labels_that_are_none(tmp_path: Path) -> None:

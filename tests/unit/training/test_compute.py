@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from dlio_bench.benchmarks.profile import DERIVED, ESTIMATE
 from dlio_bench.benchmarks.registry import WORKLOADS, find
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.commands.run.asked.options import Options
@@ -23,7 +24,10 @@ def test_emulate_means_a_v100_for_every_workload(name: str) -> None:
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ("emulate:a100", r"No step time of cdb is known for device 'a100'\. Known: v100, knl\. .*calibrate --compute"),
+        (
+            "emulate:b200",
+            r"No step time of cdb is known for device 'b200'\. Known: v100, a100, h100, knl\. .*calibrate --compute",
+        ),
         ("trian", "Use none, emulate"),
         ("none:v100", "not known"),
         ("emulate:5", "'5' has no unit"),
@@ -47,3 +51,13 @@ def test_waiting_takes_the_time_and_leaves_the_cpu_free() -> None:
     assert time.perf_counter() - clock >= 0.2
     assert time.process_time() - busy < 0.1
     wait(0.0)
+
+
+def test_deepcam_has_derived_step_times_and_another_variants_are_an_estimate() -> None:
+    cdb = WORKLOADS["cdb"]
+    own = step_time(cdb, "emulate", "deepcam")
+    assert own is not None
+    assert (own.device, own.kind, own.seconds(1), own.seconds(2)) == ("a100", DERIVED, 0.0554, 0.0723)
+    other = step_time(cdb, "emulate:h100", "cori")
+    assert other is not None
+    assert other.kind == ESTIMATE

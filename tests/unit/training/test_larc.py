@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dlio_bench.benchmarks.registry import WORKLOADS
-from dlio_bench.benchmarks.schedules import CLIPPED_AT_ONE, larc_adam
+from dlio_bench.benchmarks.schedules import CLIPPED_AT_ONE, lamb, larc_adam
 from dlio_bench.benchmarks.tensors import tensorflow
 
 pytestmark = pytest.mark.slow
@@ -43,5 +43,27 @@ def test_larc_is_adam_over_scaled_gradients(clip: float | None) -> None:
 
 def test_each_network_clips_as_its_code_did() -> None:
     models = {model.name: model for workload in WORKLOADS.values() for model in workload.models}
-    clips = {name: models[name].optimizer().clip for name in ("tiramisu", "cosmoflow-sc18", "deeplab")}
-    assert clips == {"tiramisu": 1.0, "cosmoflow-sc18": 1.0, "deeplab": None}
+    clips = {
+        name: models[name].optimizer().clip for name in ("tiramisu", "cosmoflow-sc18", "tiramisu-summit", "deeplab")
+    }
+    assert clips == {"tiramisu": 1.0, "cosmoflow-sc18": 1.0, "tiramisu-summit": 1.0, "deeplab": None}
+
+
+def test_lamb_steps_as_far_as_a_variable_is_long_by_clipped_gradients_and_decay() -> None:
+    draw = np.random.default_rng(4)
+    start, rate = [draw.normal(0, 1, (4, 5)), draw.normal(0, 1e-3, 3)], 1e-2
+    variables = [tf.keras.Variable(value.astype(np.float32)) for value in start]
+    expected, moments = [value.copy() for value in start], [[np.zeros_like(value)] * 2 for value in start]
+    optimizer = lamb(rate)
+    for step in range(1, 4):
+        gradients = [draw.normal(0, 3, value.shape) for value in start]
+        norm = np.sqrt(sum((gradient**2).sum() for gradient in gradients))
+        for at, gradient in enumerate(gradients):
+            clipped = gradient / max(norm, 1)
+            moments[at] = [0.9 * moments[at][0] + 0.1 * clipped, 0.999 * moments[at][1] + 0.001 * clipped**2]
+            root = np.sqrt(moments[at][1] / (1 - 0.999**step)) + 1e-6
+            moved = moments[at][0] / (1 - 0.9**step) / root + 1e-2 * expected[at]
+            expected[at] -= rate * np.linalg.norm(expected[at]) / np.linalg.norm(moved) * moved
+        optimizer.apply([tf.constant(gradient, tf.float32) for gradient in gradients], variables)
+    for variable, value in zip(variables, expected, strict=True):
+        np.testing.assert_allclose(variable.numpy(), value, rtol=2e-4, atol=1e-6)

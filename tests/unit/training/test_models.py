@@ -13,14 +13,17 @@ import pytest
 
 from dlio_bench.benchmarks.cdb.model import tiramisu
 from dlio_bench.benchmarks.cosmoflow import model as cosmoflow
-from dlio_bench.benchmarks.hepcnnb.model import forward_macs
+from dlio_bench.benchmarks.hepcnnb.model import fields, forward_macs
 from dlio_bench.benchmarks.model import (
     HIGHER,
     LOWER,
     Fields,
     Model,
+    Part,
+    Sample,
     build,
     choose,
+    compiled_steps,
     keys,
     parameters,
     require_finite,
@@ -85,6 +88,9 @@ def test_the_published_numbers() -> None:
         "hepgan": 303_840 + 174_784,
         "tiramisu": 5_239_635,
         "deeplab": 43_669_251,
+        "tiramisu-summit": 7_427_923,
+        "deeplab-summit": 43_669_251,
+        "deepcam": 56_454_720,
         "cosmoflow": 8_907_556,
         "cosmoflow-64": 1_785_282,
         "cosmoflow-sc18": 7_041_186 + 257,  # the log's number, of two targets, and the weights of a third
@@ -173,7 +179,7 @@ def test_a_seed_gives_the_same_weights_and_another_seed_others() -> None:
 
 
 def test_lower_precision_computes_in_it_and_answers_in_single() -> None:
-    network = build(MODELS["hepcnn"], (16, 16, 3), width=1 / 8, precision="mixed_bfloat16")
+    network = build(MODELS["hepcnn"], (16, 16, 3), width=1 / 8, precision="bfloat16")
     assert {layer.compute_dtype for layer in network.layers if type(layer).__name__ == "Conv2D"} == {"bfloat16"}
     assert {variable.dtype for variable in network.trainable_variables} == {"float32"}
     assert network([np.zeros((1, 16, 16, 3)), np.zeros((1, 2), np.int64)], training=True).dtype == tf.float32
@@ -182,7 +188,33 @@ def test_lower_precision_computes_in_it_and_answers_in_single() -> None:
         build(MODELS["hepcnn"], (16, 16, 3), precision="float64x")
 
 
-@pytest.mark.parametrize(("name", "shape"), [("deeplab", (44, 72, 4)), ("cosmoflow", (20, 20, 20, 4))])
+def test_summits_loss_is_a_tenth_of_the_weighted_sum_over_pixels() -> None:
+    logits, labels = tf.zeros((2, 3, 5, 3)), tf.zeros((2, 3, 5), tf.int32)
+    given = Fields(None, labels, tf.fill((2, 3, 5), 2.0))
+    assert float(MODELS["tiramisu-summit"].loss(logits, given)) == pytest.approx(0.1 * 30 * 2 * math.log(3))
+    assert float(MODELS["deepcam"].loss(logits, given)) == pytest.approx(2 * math.log(3))
+    precisions = [MODELS[name].precision for name in ("tiramisu-summit", "deeplab-summit", "deepcam")]
+    assert precisions == ["float16", "float16", "float32"]
+
+
+def test_gradients_in_half_precision_are_those_in_single() -> None:
+    model, draw = MODELS["hepcnn"], np.random.default_rng(1)
+    images, labels = draw.random((4, 16, 16, 3), np.float32), np.array([[0], [1], [1], [0]], np.int32)
+    sample = Sample((Part("data", "float32", (16, 16, 3)), Part("label", "int32", ())), (16, 16, 3), fields)
+    lent = (tf.constant(images.reshape(4, -1)), tf.bitcast(tf.constant(labels), tf.float32))
+    found = {}
+    for precision in ("float32", "float16"):
+        network = build(model, (16, 16, 3), width=1 / 8, dropout=False, precision=precision)
+        assert network.compute_dtype == precision
+        _, gradients = compiled_steps(model, sample, network)[0](lent, tf.zeros((4, 2), tf.int64))
+        found[precision] = [gradient.numpy() for gradient in gradients]
+    for single, half in zip(found["float32"], found["float16"], strict=True):
+        assert np.linalg.norm(single - half) < 0.2 * np.linalg.norm(single)  # some units are on the other side of 0
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("deeplab", (44, 72, 4)), ("deepcam", (44, 72, 16)), ("cosmoflow", (20, 20, 20, 4))]
+)
 def test_shapes_that_a_network_cannot_take_are_refused(name: str, shape: tuple[int, ...]) -> None:
     with pytest.raises(UsageError, match=f"multiple.* of 8.* not {shape[0]}"):
         build(MODELS[name], shape)

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from dlio_bench.batches import Batch, Block
 from dlio_bench.benchmarks.cdb import model as cdb
+from dlio_bench.benchmarks.cdb import xception
 from dlio_bench.benchmarks.imagenet import model as imagenet
 from dlio_bench.benchmarks.model import LOWER, Model, Sample, build, choose, compiled_steps, keys, require_finite
 from dlio_bench.benchmarks.registry import WORKLOADS
@@ -61,11 +62,12 @@ LESSONS = [
 # The other networks, with a width, a rate and steps in which they learn four samples by heart.
 BY_HEART = {
     "deeplab": (1 / 16, 6e-3, 8), "cosmoflow-sc18": (1 / 4, 3e-4, 30), "resnet50": (1 / 4, 2e-3, 14),
-    "cosmoflow-64": (1 / 4, 1e-3, 30),
+    "cosmoflow-64": (1 / 4, 1e-3, 30), "deepcam": (1 / 16, 3e-2, 14),
 }  # fmt: skip
 # Fewer of the blocks that are alike: to compile the others takes most of the time. test_models.py counts all.
 SHALLOW: dict[str, tuple[ModuleType, str, object]] = {
     "deeplab": (cdb, "UNITS", ((64, 2, 2), (128, 1, 2), (256, 1, 2), (512, 2, 1))),
+    "deepcam": (xception, "MIDDLE_BLOCKS", 1),
     "resnet50": (imagenet, "STAGES", ((64, 2), (128, 2), (256, 1), (512, 1))),
 }
 TWO_BLOCKS = partial(cdb.tiramisu, blocks=cdb.CORI[:2])

@@ -38,9 +38,18 @@ def test_resnet_is_warmed_up_by_steps_and_cut_by_ten_at_30_60_80() -> None:
     assert {step: resnet(step, course) for step in points} == pytest.approx(points)
 
 
+def test_the_climate_runs_have_the_rates_of_the_next_smaller_published_one() -> None:
+    scales = {2: 1e-4, 64 * 12: 1e-4, 1023 * 12: 0.0064, 1024 * 12: 0.4096, 4560 * 12: 3.2768}  # 6 ranks x 2 a node
+    assert {batch: RATES["tiramisu-summit"](7, Course(10, batch)) for batch in scales} == scales
+    at = [RATES["deepcam"](step, Course(10, 2048)) for step in (0, 200, 400, 1200, 1201, 9000)]
+    assert at == pytest.approx([0, 0.00275, 0.0055, 0.0055, 0.00055, 0.00055])
+    assert RATES["deepcam"](0, Course(10, 2)) == 0.001
+
+
 @given(st.sampled_from(sorted(RATES)), st.integers(0, 10**7), st.integers(1, 10**5), st.integers(1, 10**5))
 def test_rates_are_never_negative_and_never_above_the_scaled_peak(
     name: str, step: int, steps_per_epoch: int, batch: int
 ) -> None:
-    peak = {"cosmoflow": max(1e-3, 1e-3 * batch / 64), "resnet50": 0.1 * batch / 256}.get(name, 1e-3)
+    own = {"deepcam": 0.0055, "tiramisu-summit": 3.2768, "deeplab-summit": 0.0064}
+    peak = {"cosmoflow": max(1e-3, 1e-3 * batch / 64), "resnet50": 0.1 * batch / 256, **own}.get(name, 1e-3)
     assert 0 <= RATES[name](step, Course(steps_per_epoch, batch)) <= peak * (1 + 1e-12)

@@ -319,6 +319,15 @@ class Options(ReaderOptions, frozen=True):
         ),
         opt.Group("training (--compute train)"),
     ] = None
+    precision: Annotated[
+        str | None,
+        opt.choice(
+            "NAME",
+            "in which the network computes, its weights and loss being float32 (default: as published, float16 for "
+            "cdb summit, else float32)",
+            ("float32", "float16", "bfloat16"),
+        ),
+    ] = None
     fp16_gradients: Annotated[bool, opt.flag("send gradients as float16, which halves their bytes")] = False
     gradient_lag: Annotated[
         int,

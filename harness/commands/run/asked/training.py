@@ -46,6 +46,7 @@ class Training(Struct, frozen=True):
     step: int = 0
     seed: int | None = None
     leaders: int = 1
+    precision: str | None = None  # None: the network's own
 
     def exchange(self, ranks_per_node: int) -> ExchangeOptions:
         """The options of the exchange."""
@@ -78,6 +79,7 @@ def resolve(
         DEFAULT_TIMEOUT if options.exchange_timeout is None else options.exchange_timeout,
         options.checkpoint or 0,
         leaders=1 if options.leaders is None else options.leaders,
+        precision=options.precision,
     )
     require_valid(training.exchange(options.ranks_per_node))
     if options.predict:
@@ -138,6 +140,7 @@ def _refuse_alone(options: Options) -> None:
     """UsageError for an option of training without --compute train. An inference may have --resume."""
     training = {
         "--exchange": options.exchange is not None,
+        "--precision": options.precision is not None,
         "--fp16-gradients": options.fp16_gradients,
         "--gradient-lag": options.gradient_lag != 0,
         "--hierarchical": options.hierarchical,

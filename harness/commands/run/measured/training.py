@@ -79,12 +79,15 @@ def opened(rank: Rank, device: str, contenders: Sequence[Contender]) -> Iterator
         checkpoints=Checkpoints(training.checkpoint, folder, scale, about, kept) if training.checkpoint else None,
         resumed=None if training.resume is None else load_on_all_ranks(comm, Path(training.resume), about),
         last_trial=job.all_trials - 1,
+        precision=training.precision,
     )
     blocks = [_sample_widths(one, comm.rank) for one in contenders]
     behind = [one.trials[0].behind(comm.rank) for one in contenders]
     sizes = sorted({len(ids) for epochs in behind for batches in epochs.values() for ids in batches})
     trainer.compile([(job.batch, block) for block in blocks], [(size, block) for block in blocks for size in sizes])
-    options = {name: value for name, value in structs.asdict(training).items() if name not in ("model", "kind")}
+    options = {
+        name: value for name, value in structs.asdict(training).items() if name not in ("model", "kind", "precision")
+    }
     yield trainer, replace(trainer.described, **options)
     trainer.close()
 
