@@ -18,6 +18,8 @@ def require_layout(dataset: Dataset, layout: Layout) -> None:
     security: whoever edits a manifest can also remake it.
     """
     manifest = dataset.manifest
+    if layout.superseded and manifest.generator is not None and manifest.generator < layout.generator:
+        raise DataError(f"An earlier version made {dataset.folder}: {layout.superseded} Make it again in a new folder.")
     fault = _fault_of_files(manifest, layout) if manifest.generator is None else _fault_of_made(manifest, layout)
     if fault:
         raise DataError(f"{dataset.folder / NAME} does not describe what it says: {fault}. {ANEW}")
@@ -32,9 +34,8 @@ def _fault_of_made(manifest: Manifest, layout: Layout) -> str | None:
         counts[entry.split] += 1
     if (manifest.container, manifest.fields) != (layout.container, layout.fields):
         return _fields_differ(layout, tiny=manifest.tiny)
-    if manifest.spec != spec_digest(
-        replace(layout, fill=manifest.fill), counts, manifest.seed, manifest.generator or 0
-    ):
+    made = replace(layout, fill=manifest.fill, generator=manifest.generator or 0)
+    if manifest.spec != spec_digest(made, counts, manifest.seed):
         return "seed, fill, tiny or the number of files are not those that it was made with"
     for entry, spec in zip(manifest.files, layout.files(counts), strict=True):
         if (entry.name, entry.first, entry.samples, entry.split) != (spec.name, spec.first, spec.samples, spec.split):

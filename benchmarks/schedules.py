@@ -1,4 +1,4 @@
-"""Learning rates over the steps of a training, and LARC in front of Adam, as the climate runs had it."""
+"""Learning rates over the steps of a training, and LARC in front of Adam, as the climate runs and CosmoFlow had it."""
 
 from bisect import bisect_right
 from collections.abc import Callable
@@ -66,17 +66,19 @@ def resnet(step: int, course: Course) -> float:
 
 TRUST = 0.002  # eta: LARC_eta=0.002
 LEAST = 1 / 16000  # the local rate where a norm is 0: LARC_epsilon=1./16000.
+CLIPPED_AT_ONE = 1.0
 
 
-def larc_adam(rate: float, *, trust: float = TRUST, least: float = LEAST, epsilon: float = 1e-8) -> Any:
-    """Adam over gradients that are scaled, variable by variable, by min(local rate, rate) / rate.
+def larc_adam(rate: float, *, clip: float | None = None) -> Any:
+    """Adam over gradients that are scaled, variable by variable, by a local rate that is clipped.
 
-    The local rate is trust * |variable| / |gradient|, or `least` where one of the norms is 0; gradients are averages
-    over the ranks. So no variable moves faster than Adam would move it, and one whose gradient is large for its size
-    moves slower. epsilon: that of TensorFlow 1. Source: azrael417/ClimDeepLearn @5f99d04,
-    semanticsegm/utils/common_helpers.py get_larc_optimizer, LARC_mode "clip".
+    The local rate is TRUST * |variable| / |gradient|, or LEAST where one of the norms is 0; gradients are averages over
+    the ranks. clip None: the factor is min(local rate, rate) / rate, that of azrael417/ClimDeepLearn since @5f99d04 (26
+    November 2018; semanticsegm/utils/common_helpers.py get_larc_optimizer, LARC_mode "clip"): no variable moves faster
+    than Adam would move it. Else it is min(local rate, clip): CLIPPED_AT_ONE in the code before (climseg_helpers.py,
+    branch gb_update_stable @2b8ea11) and in CosmoFlow's of April and August 2018. The epsilon is that of TensorFlow 1.
     """
-    return _larc_adam()(learning_rate=rate, epsilon=epsilon, trust=trust, least=least)
+    return _larc_adam()(learning_rate=rate, epsilon=1e-8, clip=clip)
 
 
 @cache
@@ -86,16 +88,17 @@ def _larc_adam() -> Any:
     class LarcAdam(adam):  # type: ignore[misc, valid-type, unused-ignore]  # Keras is not typed
         """See `larc_adam`."""
 
-        def __init__(self, *, trust: float, least: float, **options: Any) -> None:
+        def __init__(self, *, clip: float | None, **options: Any) -> None:
             super().__init__(**options)
-            self.trust, self.least = trust, least
+            self.clip = clip
 
         def update_step(self, gradient: Tensor, variable: Any, learning_rate: Tensor) -> None:
             """One variable's step, of Keras's optimisers."""
-            rate = tf.cast(learning_rate, gradient.dtype)
             of_variable, of_gradient = tf.norm(tf.convert_to_tensor(variable)), tf.norm(gradient)
             both = (of_variable > 0) & (of_gradient > 0)
-            local = tf.where(both, tf.math.divide_no_nan(self.trust * of_variable, of_gradient), self.least)
-            super().update_step(gradient * (tf.minimum(local, rate) / rate), variable, learning_rate)
+            local = tf.where(both, tf.math.divide_no_nan(TRUST * of_variable, of_gradient), LEAST)
+            rate = tf.cast(learning_rate, gradient.dtype)
+            factor = tf.minimum(local, rate) / rate if self.clip is None else tf.minimum(local, self.clip)
+            super().update_step(gradient * factor, variable, learning_rate)
 
     return LarcAdam

@@ -1,6 +1,7 @@
 """One application: its dataset layouts, the view its readers deliver, its batch."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -46,7 +47,7 @@ class Workload(Struct, frozen=True):
     """`variants` maps a name to (tiny, fill) -> Layout; `view` names the fields that compared readers deliver.
 
     `fill` is PHYSICAL or RANDOM of datagen.layout. `decode`, `upstream` and `validation`: None where there is none.
-    `upstreams`: what was published for a variant, where that is not `upstream`.
+    `variations`: variant -> the fields of this struct that are others with its data, such as its published pipeline.
     `models`: the networks that train on it, on what `decode` delivers; of those that take a variant the first is the
     default.
     `labels`: the fields of the view that the loss alone needs; none where a record holds them together with the rest.
@@ -62,7 +63,7 @@ class Workload(Struct, frozen=True):
     batch_source: str
     decode: Callable[[Dataset], Decode] | None = None
     upstream: Upstream | None = None
-    upstreams: Mapping[str, Upstream] = field(default_factory=dict)
+    variations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     validation: Validation | None = None
     models: tuple[Model, ...] = ()
     expected: Expected = Expected()
@@ -75,8 +76,8 @@ class Workload(Struct, frozen=True):
         return shipped_profiles(self.name)
 
     def of(self, variant: str | None) -> "Workload":
-        """The workload with the published pipeline of this variant (None: of the default one)."""
-        return replace(self, upstream=self.upstreams.get(variant or self.default_variant, self.upstream))
+        """The workload as it is with data of this variant (None: of the default one)."""
+        return replace(self, **self.variations.get(variant or self.default_variant, {}))
 
 
 def validation_share(workload: Workload) -> float:

@@ -16,6 +16,9 @@ FILLS = (PHYSICAL, RANDOM)
 TRAIN, VALIDATION, TEST = "train", "validation", "test"  # names of splits
 
 
+GENERATOR = 2  # of a layout that does not say otherwise
+
+
 class Field(Struct, frozen=True):
     """One stored piece of a sample, contiguous in its file: the finest unit a view can pick.
 
@@ -81,6 +84,8 @@ class Layout(Struct, frozen=True):
     `fault` says why a sample (of one field) cannot be decoded; None if it can. Others' files may hold anything.
     `optional`: fields that no reader needs, and others' files may lack.
     `auxiliary` names files without samples (CDB's stats.h5) and their writers `(path, seed)`.
+    `generator` is raised whenever the same seed would give other bytes; `superseded` says why what a generator before
+    it made must not be read; None where it may.
     All callables are picklable (module-level functions or partials of them): files are written by processes.
     """
 
@@ -98,6 +103,8 @@ class Layout(Struct, frozen=True):
     split_counts: Callable[[int], tuple[int, ...]] | None = None
     fault: Callable[[bytes], str | None] | None = None
     optional: tuple[str, ...] = ()
+    generator: int = GENERATOR
+    superseded: str | None = None
 
     @property
     def full_files(self) -> int:

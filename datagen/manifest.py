@@ -71,7 +71,6 @@ NAME, EXTENTS, CHECKSUMS = "manifest.json", "extents.npy", "checksums.npy"
 STORE = "object-store.url"  # beside the tables of a dataset whose files are objects in a store
 PROGRESS = ".progress"  # the folder of an unfinished dataset's records
 SCHEMA = "dlio-bench/dataset/1"
-GENERATOR = 2  # raised whenever the same seed would give other bytes
 SPLITS = (TRAIN, VALIDATION, TEST)  # in the order in which they lie in a dataset: training ids are the lowest
 _DTYPE = re.compile(r"[<>|][fiu][1248]")
 _FIELD = re.compile(r"[^\[\]\0]+(\[[0-9]{1,9}\])?")  # the name of a HDF5 dataset, or of a part of it
@@ -123,11 +122,11 @@ class Manifest(Struct, frozen=True):
         return sum(file.samples for file in self.files)
 
 
-def spec_digest(layout: Layout, counts: Counts, seed: int, generator: int = GENERATOR) -> str:
+def spec_digest(layout: Layout, counts: Counts, seed: int) -> str:
     """Digest of what a dataset will be, known before it is made: "sha256:..."."""
     description = {
         "schema": SCHEMA,
-        "generator": generator,
+        "generator": layout.generator,
         "workload": layout.workload,
         "variant": layout.variant,
         "container": layout.container,
@@ -276,7 +275,7 @@ def manifest_of(layout: Layout, files: Sequence[FileEntry], folder: Path, *, see
         tiny=layout.tiny,
         fill=layout.fill,
         seed=seed,
-        generator=GENERATOR,
+        generator=layout.generator,
         source=layout.source,
         fields=layout.fields,
         files=tuple(files),

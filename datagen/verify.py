@@ -14,7 +14,7 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.formats.container import Container, opened
 from dlio_bench.datagen.layout import RANDOM, FileSpec, Layout, Written
-from dlio_bench.datagen.manifest import GENERATOR, FileEntry, fingerprint
+from dlio_bench.datagen.manifest import FileEntry, fingerprint
 from dlio_bench.errors import DataError
 
 
@@ -38,10 +38,11 @@ def auxiliary_damage(dataset: Dataset) -> list[str]:
     return problems
 
 
-def remakable(dataset: Dataset) -> bool:
+def remakable(dataset: Dataset, layout: Layout) -> bool:
     """Whether samples made here must equal the dataset's: integers always do, floating point on like machines."""
     manifest = dataset.manifest
-    return manifest.generator == GENERATOR and (manifest.fill == RANDOM or dict(manifest.fingerprint) == fingerprint())
+    same = manifest.fill == RANDOM or dict(manifest.fingerprint) == fingerprint()
+    return manifest.generator == layout.generator and same
 
 
 def damage(

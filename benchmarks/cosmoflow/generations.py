@@ -14,16 +14,15 @@ SAMPLES = 64  # a file
 class Early(Struct, frozen=True):
     """One generation: cubes of `side` voxels and targets, both of numbers `dtype`, one message a sample.
 
-    means, deviations: of the parameters, where the files hold these and the pipeline makes z-scores of them; empty
-    where the files hold z-scores.
+    means, deviations: of the parameters, which the files hold and of which the pipeline makes z-scores.
     """
 
     variant: str
     side: int
     dtype: str
     targets: int
-    means: tuple[float, ...] = ()
-    deviations: tuple[float, ...] = ()
+    means: tuple[float, ...]
+    deviations: tuple[float, ...]
 
     @property
     def itemsize(self) -> int:
@@ -32,21 +31,20 @@ class Early(Struct, frozen=True):
 
     def stored(self, scores: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
         """What the files hold for z-scores."""
-        if not self.means:
-            return scores.astype(self.dtype)
         return (scores.astype(np.float64) * self.deviations + self.means).astype(self.dtype)
 
     def scores(self, stored: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
         """The z-scores of what the files hold."""
-        return (stored - np.array(self.means)) / self.deviations if self.means else stored
+        return (stored - np.array(self.means, stored.dtype)) / np.array(self.deviations, stored.dtype)
 
 
 # Sources: NERSC/CosmoFlow @28937fa, README-original, io_Cosmo.py and hyper_parameters_Cosmo.py; NERSC/cosmoflow-sims
-# @0470136 io_Cosmo-3param.py, which writes z-scores: Omega_m 0.3, 0.02853; sigma_8 0.8628, 0.04887; n_s 0.95, 0.028.
+# @0470136 io_Cosmo-3param.py, which writes the parameters Omega_m, sigma_8 and n_s as its list of simulations has them,
+# and zsAVG and zsSTD of NERSC/CosmoFlow, branch AugTests @6e50963, whose reader scales them.
 ORIGINAL = Early(
     "original-64", 64, "<f8", 2, (0.2995679839999999, 0.8610806619999997), (0.02905168635566176, 0.04023372385668218)
 )
-SC18 = Early("sc18", 128, "<f4", 3)
+SC18 = Early("sc18", 128, "<f4", 3, (0.3, 0.8628, 0.95), (0.02853, 0.04887, 0.028))
 EARLY = {row.variant: row for row in (ORIGINAL, SC18)}
 
 

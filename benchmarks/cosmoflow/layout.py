@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from dlio_bench.benchmarks.cosmoflow import physical
 from dlio_bench.benchmarks.cosmoflow.generations import ORIGINAL, SAMPLES, SC18, Early
@@ -14,11 +15,15 @@ from dlio_bench.datagen import random_bytes
 from dlio_bench.datagen.formats import example, tfrecord
 from dlio_bench.datagen.formats.tfrecord import Piece
 from dlio_bench.datagen.layout import PHYSICAL, TEST, TRAIN, VALIDATION, Field, FileSpec, Layout, Split, Written
+from dlio_bench.errors import DataError
 
 FULL_SIDE, TINY_SIDE = 128, 16  # voxels
 REDSHIFTS = 4  # MLPerf: 0, 0.5, 1.5, 3
 ORIGINAL_FILES = {TRAIN: 400, VALIDATION: 50, TEST: 49}  # a simulation each, of 64 samples
-_SC18_FILES = 2_607  # 1.4 TB / 536.9 MB
+# 2 659 files are named for training, of which 2 658 exist (NERSC/CosmoFlow, branch AugTests, slurm-14141136.out).
+SC18_FILES = {TRAIN: 2_658, VALIDATION: 150, TEST: 50}
+_FOLDERS = {TRAIN: "train/", VALIDATION: "val/", TEST: "test/"}
+_SCORED = "its labels are z-scores, and the published files hold parameters, of which the reader makes z-scores."
 _V1_FILES, _V07_FILES, _VALIDATION_FILES = 524_288, 262_144, 65_536
 _FRAME = tfrecord.HEAD + tfrecord.TAIL
 _VOXELS, _LABELS = 0, 1  # streams
@@ -80,15 +85,29 @@ def mlperf_v07(tiny: bool, fill: str) -> Layout:
 def sc18(tiny: bool, fill: str) -> Layout:
     """Variant "sc18": 64 samples a file; `data_raw` float32 [128, 128, 128], `label_raw` float32 [3], both as bytes.
 
-    Training files only: how the others were named and how many there were is not in the sources at hand.
+    The labels are the parameters themselves.
     """
-    return _early(
+    made = _early(
         SC18,
-        {TRAIN: ("", _SC18_FILES)},
-        source="NERSC/cosmoflow-sims @0470136 io_Cosmo-3param.py; Mathuriya et al., arXiv 1808.04728",
+        SC18_FILES,
+        source="NERSC/cosmoflow-sims @0470136 io_Cosmo-3param.py; NERSC/CosmoFlow, branch AugTests @6e50963, "
+        "hyper_parameters_Cosmo.py and slurm-14141136.out; Mathuriya et al., arXiv 1808.04728",
         tiny=tiny,
         fill=fill,
     )
+    return replace(made, superseded=_SCORED, fault=scored)
+
+
+def scored(content: bytes) -> str | None:
+    """Why a record cannot be of sc18: its labels are z-scores, half of which are below 0; parameters never are."""
+    try:
+        labels = example.decode(content).get("label_raw")
+    except DataError:
+        return None
+    if isinstance(labels, list) and len(labels) == 1 and len(labels[0]) == 4 * SC18.targets:
+        values = np.frombuffer(labels[0], SC18.dtype)
+        return f"its label {values} is of z-scores: parameters are above 0." if (values <= 0).any() else None
+    return None
 
 
 def original(tiny: bool, fill: str) -> Layout:
@@ -96,10 +115,9 @@ def original(tiny: bool, fill: str) -> Layout:
 
     499 simulations, each cut into 64 cubes; a file of the training split has cubes of any of its 400 simulations.
     """
-    folders = {TRAIN: "train/", VALIDATION: "val/", TEST: "test/"}
     return _early(
         ORIGINAL,
-        {name: (folders[name], files) for name, files in ORIGINAL_FILES.items()},
+        ORIGINAL_FILES,
         source="NERSC/CosmoFlow @28937fa, README-original (62 GB), io_Cosmo.py, hyper_parameters_Cosmo.py",
         tiny=tiny,
         fill=fill,
@@ -171,25 +189,25 @@ def mlperf_example(seed: int, sample: int, side: int) -> Sequence[Piece]:
 
 
 def early_example(generation: Early, seed: int, sample: int, side: int) -> Sequence[Piece]:
-    """Example of incompressible voxels and parameters in [-1, 1), in pieces.
+    """Example of incompressible voxels and parameters within a deviation of their means, in pieces.
 
     A voxel of eight bytes is two float32 words in a row, the upper of which makes it finite and below 2 in size.
     """
     words = side**3 * generation.itemsize // 4
     voxels = random_bytes.floats(random_bytes.source(seed, sample, _VOXELS), words).view(generation.dtype)
-    labels = parameters(random_bytes.source(seed, sample, _LABELS), generation.targets).astype(generation.dtype)
+    labels = generation.stored(parameters(random_bytes.source(seed, sample, _LABELS), generation.targets))
     return example.encode({"data_raw": voxels.data.cast("B"), "label_raw": labels.tobytes()})
 
 
 def _early(
     generation: Early,
-    splits: Mapping[str, tuple[str, int]],
+    splits: Mapping[str, int],
     *,
     source: str,
     tiny: bool,
     fill: str,
 ) -> Layout:
-    """The layout of a generation before MLPerf, given the folder and the number of files of each split."""
+    """The layout of a generation before MLPerf, given the number of files of each split."""
     side = TINY_SIDE if tiny else generation.side
     message = early_bytes(generation, side)
     return Layout(
@@ -205,17 +223,16 @@ def _early(
                 samples_per_file=SAMPLES,
                 file_bytes=SAMPLES * (message + _FRAME),
                 payload_bytes=generation.itemsize * (side**3 + generation.targets),
-                spec_files=partial(early_files, folder=folder, numbers=numbers),
+                spec_files=partial(early_files, folder=_FOLDERS[name], numbers=numbers),
             )
-            for name, (folder, files), numbers in zip(
-                splits, splits.values(), _numbers([files for _, files in splits.values()]), strict=True
-            )
+            for (name, files), numbers in zip(splits.items(), _numbers([*splits.values()]), strict=True)
         ),
         source=source,
         tiny=tiny,
         fill=fill,
         write=partial(physical.write_early if fill == PHYSICAL else write_early, generation=generation, side=side),
         auxiliary={},
+        generator=3,  # before it the random fill had no parameters, and sc18 had z-scores
     )
 
 

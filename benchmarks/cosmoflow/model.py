@@ -173,9 +173,7 @@ def _momentum() -> Any:
 
 
 def _larc() -> Any:
-    from dlio_bench.benchmarks.schedules import larc_adam
-
-    return larc_adam(SC18_RATE)
+    return schedules.larc_adam(SC18_RATE, clip=schedules.CLIPPED_AT_ONE)
 
 
 def _adam() -> Any:
@@ -234,8 +232,8 @@ COSMOFLOW_SC18 = Model(
     chance=3**0.5 / 2,  # of z-scores, here evenly spread with standard deviation 1, and 0 for all of them
     notes=(
         "Strides and pools are those under which the published 2048 features belong to one sample.",
-        "LARC's coefficients are those of CosmoNet_LARS.py @92ec346 (0.002 and 1/16000), and it clips, as in the "
-        "climate runs. The power of the polynomial decay is taken to be TensorFlow's default, 1.",
+        "LARC's coefficients are those of CosmoNet_LARS.py @92ec346 (0.002 and 1/16000); it clips at 1.0, as in branch "
+        "CoriRunsApril10_3param. The power of the polynomial decay is taken to be TensorFlow's default, 1.",
     ),
 )
 

@@ -113,10 +113,8 @@ class Records:
             numbers = tf.float32 if generation.itemsize == 4 else tf.float64
             voxels = tf.reshape(tf.io.decode_raw(parsed["data_raw"], numbers), (side, side, side, 1))
             targets = tf.reshape(tf.io.decode_raw(parsed["label_raw"], numbers), (generation.targets,))
-            if generation.means:
-                targets = (targets - tf.constant(generation.means, numbers)) / tf.constant(
-                    generation.deviations, numbers
-                )
+            means, deviations = (tf.constant(row, numbers) for row in (generation.means, generation.deviations))
+            targets = (targets - means) / deviations
             voxels = voxels / tf.reduce_mean(voxels)
             return tf.cast(voxels, tf.float32), tf.cast(targets, tf.float32), tf.strings.length(record)
 

@@ -42,6 +42,7 @@ def listing() -> dict[str, Any]:
                             for split in layout.splits
                         ],
                         "source": layout.source,
+                        **_facts(workload.of(name), ("view", "batch", "batch_source")),
                     }
                     for name, layout in layouts.items()
                 },
@@ -63,7 +64,11 @@ def listing() -> dict[str, Any]:
                 ],
                 "models": [_facts(model, MODEL) for model in workload.models],
                 "upstream": None if workload.upstream is None else _facts(workload.upstream, UPSTREAM),
-                "upstreams": {name: _facts(upstream, UPSTREAM) for name, upstream in workload.upstreams.items()},
+                "upstreams": {
+                    name: _facts(other["upstream"], UPSTREAM)
+                    for name, other in workload.variations.items()
+                    if "upstream" in other
+                },
             }
         )
     readers = [
@@ -92,7 +97,8 @@ def render(document: dict[str, Any]) -> str:
         lines += _entry(2, f"{workload['name']}  {workload['title']}; batch {workload['batch']} a rank")
         for name, variant in workload["variants"].items():
             default = " (default)" if name == workload["default_variant"] else ""
-            lines += _entry(4, f"{name}{default}: {variant['container']}")
+            batch = "" if variant["batch"] == workload["batch"] else f"; batch {variant['batch']} a rank"
+            lines += _entry(4, f"{name}{default}: {variant['container']}{batch}")
             for split in variant["splits"]:
                 samples = f"{split['samples_per_file']} sample{'s' if split['samples_per_file'] > 1 else ''}"
                 size = format_bytes(split["file_bytes"])

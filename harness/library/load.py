@@ -232,7 +232,7 @@ def _alignment(comm: Comm, io: str, dataset: Dataset) -> Alignment | None:
 def _view(dataset: Dataset) -> tuple[str, ...]:
     """The view that the dataset's workload has of a sample; all fields if it has none that is known."""
     workload = WORKLOADS.get(dataset.manifest.workload)
-    return tuple(dataset.field_names) if workload is None else workload.view
+    return tuple(dataset.field_names) if workload is None else workload.of(dataset.manifest.variant).view
 
 
 def _note_empty(dataset: Dataset, ids: Ids, skipped: dict[int, str] | None) -> None:

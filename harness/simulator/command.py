@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from dlio_bench.benchmarks.profile import ESTIMATE, Profile
 from dlio_bench.benchmarks.workload import Workload
+from dlio_bench.datagen.layout import Layout
 from dlio_bench.errors import UsageError, unknown
 from dlio_bench.harness.cluster.system import MB, SHIPPED, System, load_system
 from dlio_bench.harness.ground.folders import output_folder
@@ -139,6 +140,8 @@ def _scenario_case(options: Options) -> Case:
     assert options.scenario is not None
     if options.compute is not None:
         raise UsageError("--compute is for workloads: a scenario has its own compute rate. Leave it out.")
+    if options.variant is not None:
+        raise UsageError("--variant is for workloads: a scenario has its own samples. Leave it out.")
     scenario = _SCENARIOS.get(options.scenario.lower())
     if scenario is None:
         raise unknown("scenario", options.scenario, list(SCENARIOS))
@@ -154,23 +157,26 @@ def _scenario_case(options: Options) -> Case:
 
 
 def _workload_case(options: Options) -> Case:
+    from dlio_bench.benchmarks.layouts import find_layout
     from dlio_bench.benchmarks.registry import find
+    from dlio_bench.datagen.layout import RANDOM
 
     assert options.workload is not None
-    workload = find(options.workload)
+    workload = find(options.workload).of(options.variant)
+    layout = find_layout(workload, options.variant, tiny=False, fill=RANDOM)
     if options.nodes is None or options.system is None:
         raise UsageError(f"simulate {options.workload} needs --nodes N and --system FILE (or {', '.join(SHIPPED)}).")
     system = _system(options, "")
-    step = _step_time(options, workload, system)
+    step = _step_time(options, workload, layout.variant, system)
     batch = workload.batch * system.ranks_per_node
-    sizes, mean_bytes = _workload_sizes(workload, options.seed)
+    sizes = _workload_sizes(workload, layout, options.seed)
     if step is not None:
         seconds = step.seconds(workload.batch)
     else:  # the system's rate, for a batch of mean size
         assert system.compute is not None
-        seconds = batch * mean_bytes / MB / system.compute
+        seconds = batch * layout.sample_bytes / MB / system.compute
     return Case(
-        title=f"{workload.title}, {workload.default_variant}",
+        title=f"{workload.title}, {layout.variant}",
         sizes=sizes,
         nodes=options.nodes,
         batch=batch,
@@ -182,13 +188,13 @@ def _workload_case(options: Options) -> Case:
     )
 
 
-def _step_time(options: Options, workload: Workload, system: System) -> Profile | None:
+def _step_time(options: Options, workload: Workload, variant: str, system: System) -> Profile | None:
     """The step time of --compute, else of the system's device; None if the system has a rate. UsageError."""
-    from dlio_bench.harness.training.compute import step_time
+    from dlio_bench.harness.training.compute import of_variant, step_time
 
     if options.compute is not None:
         mode = options.compute.partition(":")[0]
-        step = step_time(workload, options.compute) if mode not in ("none", "train", "infer") else None
+        step = step_time(workload, options.compute, variant) if mode not in ("none", "train", "infer") else None
         if step is None or not step.seconds(workload.batch) > 0:
             raise UsageError(
                 f"--compute {options.compute}: simulate needs a step that takes time. Use emulate:DEVICE, emulate:50ms "
@@ -204,7 +210,7 @@ def _step_time(options: Options, workload: Workload, system: System) -> Profile 
             f"{system.device}. Add compute = MB/s a node, or a device of {', '.join(workload.profiles)}; or give a "
             "step time with --compute."
         )
-    return step
+    return of_variant(step, workload, variant)
 
 
 def _stand_in(workload: Workload, system: System) -> Profile | None:
@@ -226,13 +232,10 @@ def _system(options: Options, default: str) -> System:
     return load_system(options.system or default).with_capacities(options.tiers)
 
 
-def _workload_sizes(workload: Workload, seed: int) -> tuple[Sizes, float]:
-    """Bytes of every training sample, drawn from the published distribution if there is one; mean bytes as stored."""
-    from dlio_bench.datagen.layout import RANDOM
-
-    layout = workload.variants[workload.default_variant](False, RANDOM)
+def _workload_sizes(workload: Workload, layout: Layout, seed: int) -> Sizes:
+    """Bytes of every training sample, drawn from the published distribution if there is one."""
     samples = layout.splits[0].full_samples
     if workload.sample_bytes is None:
-        return np.full(samples, round(layout.sample_bytes), np.int64), layout.sample_bytes
+        return np.full(samples, round(layout.sample_bytes), np.int64)
     words = np.random.Philox(key=np.array([seed, samples], dtype=np.uint64)).random_raw(samples)
-    return np.fromiter(map(workload.sample_bytes, words.tolist()), np.int64, samples), layout.sample_bytes
+    return np.fromiter(map(workload.sample_bytes, words.tolist()), np.int64, samples)

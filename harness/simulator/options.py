@@ -45,6 +45,9 @@ class Options(Struct, frozen=True, kw_only=True):
     workload: Annotated[
         str | None, opt.argument("WORKLOAD", "a workload at its published size (or --scenario)", nargs="?")
     ] = None
+    variant: Annotated[
+        str | None, opt.option("which layout of the workload's data (default: the first of `list`)", metavar="NAME")
+    ] = None
     scenario: Annotated[
         str | None, opt.option("S1, S2, S3 or S4 of the published simulations, or imagenet22k", metavar="NAME")
     ] = None
@@ -143,7 +146,7 @@ def _run(given: opt.Given) -> int:
         return simulate(options)
     if options.control_tree is None:
         raise UsageError("--radix is of a tree of ranks. Say of how many, with --control-tree RANKS.")
-    others = ("workload", "scenario", "nodes", "epochs", "system", "compute", "vary", "accesses")
+    others = ("workload", "variant", "scenario", "nodes", "epochs", "system", "compute", "vary", "accesses")
     if other := next((name for name in others if name in given), None):
         flag = "WORKLOAD" if other == "workload" else f"--{other}"
         raise UsageError(f"--control-tree counts messages and simulates no reader. Use it without {flag}.")

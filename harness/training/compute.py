@@ -47,10 +47,15 @@ def step_time(workload: Workload, compute: str, variant: str | None = None, *, t
             f"emulate:50ms, or measure one with `dlio-bench calibrate --compute {workload.name} --out FILE` and use "
             "emulate:@FILE."
         )
-    if variant not in profile.variants:
-        source = f"{profile.source}; of {workload.name} {' and '.join(profile.variants)}, and taken for {variant}"
-        return replace(profile, kind=ESTIMATE, source=source)
-    return profile
+    return of_variant(profile, workload, variant)
+
+
+def of_variant(profile: Profile, workload: Workload, variant: str) -> Profile:
+    """The step times as those of a variant's samples: an estimate where they are of another's."""
+    if variant in profile.variants:
+        return profile
+    source = f"{profile.source}; of {workload.name} {' and '.join(profile.variants)}, and taken for {variant}"
+    return replace(profile, kind=ESTIMATE, source=source)
 
 
 def _fitting(workload: Workload, profile: Profile, variant: str, *, tiny: bool) -> Profile:

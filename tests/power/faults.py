@@ -345,7 +345,7 @@ FAULTS = [
     ),
     *_faults(
         "benchmarks/schedules.py",
-        ("of_variable, of_gradient), self.least", "of_variable, of_gradient), self.trust", "the least local rate",
+        ("of_variable, of_gradient), LEAST", "of_variable, of_gradient), TRUST", "the least local rate",
          "unit/test_larc.py::test_larc_is_adam_over_scaled_gradients"),
     ),
     *_faults(

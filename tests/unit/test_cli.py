@@ -117,6 +117,17 @@ def test_a_dry_run_may_be_json(told: Callable[..., str]) -> None:
     assert (plan["nodes"], plan["batch"], plan["epochs"], plan["launcher"]) == (8, 1, 7, "mpirun")
 
 
+@pytest.mark.parametrize(
+    ("asked", "batch"),
+    [("cosmoflow", 1), ("cosmoflow --compute train", 4), ("hepcnnb --compute train:hepgan", 64)],
+)
+def test_a_training_has_the_batch_that_its_network_was_published_with(
+    told: Callable[..., str], asked: str, batch: int
+) -> None:
+    [plan] = json.loads(told("run", *asked.split(), "--dry-run", "--json"))
+    assert plan["batch"] == batch
+
+
 def test_one_rank_needs_no_mpi_and_ends_with_everything_written(tmp_path: Path) -> None:
     """On a terminal without Unicode."""
     plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}

@@ -10,13 +10,18 @@ import pytest
 from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dlio_bench.benchmarks.cosmoflow import physical
-from dlio_bench.benchmarks.cosmoflow.generations import EARLY, ORIGINAL, Early
+from dlio_bench.benchmarks.cosmoflow.generations import EARLY, Early
 from dlio_bench.benchmarks.cosmoflow.layout import Numbers
+from dlio_bench.benchmarks.layouts import layout_of
 from dlio_bench.benchmarks.registry import WORKLOADS
+from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import example, tfrecord
-from dlio_bench.datagen.layout import PHYSICAL, TEST, TRAIN, VALIDATION, FileSpec, Layout
+from dlio_bench.datagen.generate import generate
+from dlio_bench.datagen.layout import PHYSICAL, RANDOM, TEST, TRAIN, VALIDATION, FileSpec, Layout
+from dlio_bench.errors import DataError
 
 SEED = 5
 VARIANTS = WORKLOADS["cosmoflow"].variants
@@ -147,15 +152,42 @@ def test_labels_of_before_mlperf_have_z_scores(generation: Early, tmp_path: Path
     np.testing.assert_allclose(np.std(labels, axis=0), 1, atol=0.1)
 
 
-def test_original_labels_are_the_parameters_themselves(tmp_path: Path) -> None:
-    tiny = VARIANTS["original-64"](True, PHYSICAL)
+@pytest.mark.parametrize("generation", EARLY.values(), ids=EARLY)
+def test_early_labels_are_the_parameters_themselves(generation: Early, tmp_path: Path) -> None:
+    tiny = VARIANTS[generation.variant](True, PHYSICAL)
     tiny.write(tmp_path / "a", tiny.spec_files(1)[0], SEED)
     labels = [
-        np.frombuffer(example.decode(record)["label_raw"][0], "<f8") for record in tfrecord.records(tmp_path / "a")
+        np.frombuffer(example.decode(record)["label_raw"][0], generation.dtype)
+        for record in tfrecord.records(tmp_path / "a")
     ]
-    np.testing.assert_allclose(np.mean(labels, axis=0), ORIGINAL.means, rtol=0.1)
-    reach = np.sqrt(3) * np.array(ORIGINAL.deviations)  # of uniform ones
-    assert (np.abs(np.array(labels) - ORIGINAL.means) <= reach * 1.000001).all()
+    np.testing.assert_allclose(np.mean(labels, axis=0), generation.means, rtol=0.1)
+    reach = np.sqrt(3) * np.array(generation.deviations)  # of uniform ones
+    assert (np.abs(np.array(labels) - generation.means) <= reach * 1.000001).all()
+
+
+def as_before_generator_3(folder: Path) -> Dataset:
+    """A dataset of sc18 as generator 2 made it: its labels are z-scores."""
+    layout = replace(VARIANTS["sc18"](True, RANDOM), generator=2)
+    return generate(layout, 1, folder, SEED)
+
+
+def test_an_sc18_dataset_of_z_scores_is_refused(tmp_path: Path) -> None:
+    dataset = as_before_generator_3(tmp_path / "data")
+    with pytest.raises(DataError, match=r"An earlier version made .* its labels are z-scores"):
+        layout_of(dataset)
+    assert layout_of(generate(VARIANTS["sc18"](True, RANDOM), 1, tmp_path / "now", SEED)).generator == 3
+
+
+def test_records_with_z_scores_are_not_indexed_as_sc18() -> None:
+    def record(*labels: float) -> bytes:
+        parts = example.encode({"data_raw": b"1234", "label_raw": np.array(labels, "<f4").tobytes()})
+        return b"".join(map(bytes, parts))
+
+    fault = VARIANTS["sc18"](True, RANDOM).fault
+    assert fault is not None
+    assert "z-scores" in str(fault(record(0.4, -1.2, 0.9)))
+    assert fault(record(0.31, 0.85, 0.96)) is None
+    assert fault(b"no message of this kind") is None
 
 
 def test_splits_are_the_published_ones_in_two_folders() -> None:
@@ -163,6 +195,11 @@ def test_splits_are_the_published_ones_in_two_folders() -> None:
         assert {split.name: split.full_files for split in layout.splits} == {TRAIN: training, VALIDATION: 65_536}
     original = VARIANTS["original-64"](False, PHYSICAL)
     assert {split.name: split.full_samples // 64 for split in original.splits} == {TRAIN: 400, VALIDATION: 50, TEST: 49}
+    sc18 = {split.name: split.full_samples for split in SC18.splits}
+    assert sc18 == {TRAIN: 170_112, VALIDATION: 150 * 64, TEST: 50 * 64}
+    assert [split.spec_files(1)[0].name for split in SC18.splits] == [
+        "train/0.tfrecord", "val/2658.tfrecord", "test/2808.tfrecord"
+    ]  # fmt: skip
     weight = sum(split.full_files * split.file_bytes for split in original.splits)
     assert 62 < weight / 2**30 < 62.5  # "62 GB"
     named = original.files({TRAIN: 2, VALIDATION: 1, TEST: 1})

@@ -17,8 +17,8 @@ from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.datagen.formats import tfrecord
 from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import TEST, TRAIN, VALIDATION
-from dlio_bench.datagen.manifest import GENERATOR, NAME
+from dlio_bench.datagen.layout import GENERATOR, TEST, TRAIN, VALIDATION
+from dlio_bench.datagen.manifest import NAME
 from dlio_bench.datagen.verify import Remake, damage, remakable
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.harness.commands.generation.amount import Amount, counts
@@ -56,7 +56,7 @@ def test_an_index_finds_what_generation_knew(workload: str, variant: str, tmp_pa
         assert np.array_equal(np.stack(found.locate(here, names)[1:]), extents[:, first : first + samples])
         assert np.array_equal(found.checksums(here, names), checksums[first : first + samples])
     assert verify_files(found) == []
-    assert not remakable(found)
+    assert not remakable(found, layout)
 
 
 def test_an_index_may_be_made_again_but_never_over_a_generated_dataset(tmp_path: Path) -> None:
@@ -351,7 +351,7 @@ def test_a_folder_of_something_else_is_a_usage_error(tmp_path: Path) -> None:
                 "n01440764/valley.JPEG": TRAIN,
             },
         ),
-        ("cosmoflow", "sc18", {"0.tfrecord": TRAIN, "validation/0.tfrecord": None}),
+        ("cosmoflow", "sc18", {"train/0.tfrecord": TRAIN, "val/0.tfrecord": VALIDATION, "test/1.tfrecord": TEST}),
         ("cdb", "cori", {"train/data-1.h5": TRAIN, "test/data-2.h5": TEST, "validation/data-3.h5": VALIDATION}),
     ],
 )
@@ -450,7 +450,7 @@ def test_values_in_other_files_are_refused(kind: str, tmp_path: Path, capsys: py
 def test_files_made_anew_have_the_checksums_they_had(workload: str, variant: str, tmp_path: Path) -> None:
     layout = tiny(workload, variant)
     made = generate(layout, counts(layout, Amount(files=5)), tmp_path / "set", 1)
-    assert remakable(made)
+    assert remakable(made, layout)
     assert all(damage(made, n, Remake(layout, tmp_path)) is None for n in range(len(made.manifest.files)))
 
 

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dlio_bench.benchmarks.layouts import find_layout
 from dlio_bench.benchmarks.registry import find
+from dlio_bench.datagen.layout import RANDOM
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.system import load, shipped_system
 from dlio_bench.harness.plan.placement.rule import Sizes
@@ -154,6 +156,20 @@ def test_a_workload_on_a_described_machine(capsys: pytest.CaptureFixture[str], t
     assert naive["seconds"] > bound["seconds"]
 
 
+def test_a_variant_has_its_own_samples_and_says_whose_step_time_it_takes(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    path = tmp_path / "here.toml"
+    path.write_text(SYSTEM)
+    words = ("cosmoflow", "--nodes", "8", "--system", str(path), "--epochs", "1", "--policy", "lower-bound")
+    found = simulate(capsys, *words, "--variant", "sc18")
+    assert found["case"]["title"] == "CosmoFlow, sc18"
+    assert found["case"]["steps"] == 170_112 // (8 * found["case"]["batch"])
+    assert "and taken for sc18" in found["case"]["step_time"]
+    assert "no cosmoflow variant 'scc18'" in refused("simulate", *words, "--variant", "scc18")
+    assert "a scenario has its own samples" in refused("simulate", "--scenario", "S1", "--variant", "sc18")
+
+
 def test_a_step_time_may_be_given_or_come_from_a_profile(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path, profile = tmp_path / "here.toml", tmp_path / "mine.toml"
     path.write_text(SYSTEM + "[measured]\ncompute = 5\n")  # which is overruled
@@ -177,13 +193,14 @@ def test_a_step_time_may_be_given_or_come_from_a_profile(capsys: pytest.CaptureF
 
 
 @pytest.fixture(scope="module")
-def of_imagenet() -> tuple[Sizes, float]:
+def of_imagenet() -> Sizes:
     """What is drawn for its samples, once: there are 1.3 million."""
-    return command._workload_sizes(find("imagenet"), 1)
+    imagenet = find("imagenet")
+    return command._workload_sizes(imagenet, find_layout(imagenet, None, tiny=False, fill=RANDOM), 1)
 
 
 def test_a_step_takes_its_time_whatever_its_samples_weigh(
-    of_imagenet: tuple[Sizes, float], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    of_imagenet: Sizes, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "_workload_sizes", lambda *_: of_imagenet)
     words = ("imagenet", "--nodes", "64", "--epochs", "1", "--policy", "lower-bound", "--system")
@@ -211,10 +228,9 @@ def test_perlmutter_computes_on_its_own_device_where_a_step_is_known(
     assert found["rows"][0]["seconds"] == pytest.approx(found["case"]["steps"] * seconds)
 
 
-def test_imagenet_samples_have_the_published_sizes(of_imagenet: tuple[Sizes, float]) -> None:
-    sizes, _ = of_imagenet
-    assert len(sizes) == 1_281_167
-    assert sizes.mean() == pytest.approx(114_660, rel=0.01)
+def test_imagenet_samples_have_the_published_sizes(of_imagenet: Sizes) -> None:
+    assert len(of_imagenet) == 1_281_167
+    assert of_imagenet.mean() == pytest.approx(114_660, rel=0.01)
 
 
 def test_measured_values_replace_declared_ones(tmp_path: Path) -> None:

@@ -186,8 +186,6 @@ def test_published_pipelines_validate_unless_told_not_to(tmp_path: Path, capsys:
     assert twice["validation"]["sample_seconds"] * 8 == pytest.approx(twice["step_seconds"])
     cdb = planned("cdb", "--tiny", "--validation", "1")
     assert cdb["validation"]["sample_seconds"] * cdb["batch"] == pytest.approx(cdb["step_seconds"] / 3)
-    # data without a validation split: nobody asked, so it is left out
-    assert every("cosmoflow", "--variant", "sc18", "--tiny", "--reader", "upstream") is None
 
 
 @pytest.mark.parametrize(
@@ -196,7 +194,7 @@ def test_published_pipelines_validate_unless_told_not_to(tmp_path: Path, capsys:
         (["hepcnnb", "--tiny", "--validation", "often"], "--validation 'often' is not known"),
         (["hepcnnb", "--tiny", "--validation", "0"], "--validation '0' is not known"),
         (["hepcnnb", "--tiny", "--epochs", "2", "--validation", "3"], "too short for a validation pass"),
-        (["cosmoflow", "--variant", "sc18", "--tiny", "--validation", "1"], "sc18 has no validation split"),
+        (["wsi", "--tiny", "--validation", "1"], "til has no validation split"),
     ],
 )
 def test_passes_that_cannot_be_are_refused(asked: Sequence[str], says: str, refused: Callable[..., str]) -> None:

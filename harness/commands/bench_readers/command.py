@@ -104,7 +104,8 @@ def bench_readers(options: Options) -> int:
 
 def _compare(name: str, options: Options, progress: Progress) -> dict[str, Any]:
     workload = registry.find(name)
-    layout = find_layout(workload, options.variant or workload.expected.variant, tiny=options.tiny, fill=RANDOM)
+    variant = options.variant or workload.expected.variant
+    workload, layout = workload.of(variant), find_layout(workload, variant, tiny=options.tiny, fill=RANDOM)
     files = max(options.ranks, round(options.size / layout.file_bytes))
     digest = spec_digest(layout, files, SEED).removeprefix("sha256:")[:12]
     tiny = "-tiny" if options.tiny else ""

@@ -71,7 +71,7 @@ def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
     fine_timers()
     sys.setswitchinterval(SWITCH_SECONDS)
     dataset = open_dataset(Path(job.dataset))
-    form = SampleView(dataset, registry.find(job.workload).view)
+    form = SampleView(dataset, registry.find(job.workload).of(dataset.manifest.variant).view)
     plans = {order: _plan(form, job, job.ranks, comm.rank, order) for order in ("sequential", "global-shuffle")}
     files = range(len(dataset.training_files))
     paths = [dataset.path(file) for file in files]

@@ -33,7 +33,7 @@ def verify(options: VerifyOptions) -> int:
     url = objects.url_of(options.folder)
     dataset = open_dataset(options.folder if url is None else mirrored(url, cache_folder()))
     layout = layout_of(dataset)
-    can_remake = remakable(dataset)
+    can_remake = remakable(dataset, layout)
     numbers = set(files_to_remake(dataset, options.sample_fraction)) if can_remake else set()
     progress = Progress()
     bad = []

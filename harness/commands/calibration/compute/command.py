@@ -68,7 +68,7 @@ def calibrate(options: Options, out: Path, *, as_json: bool) -> int:
 def make_job(options: Options) -> Job:
     """The job that the options mean. UsageError; EnvironmentFailure where there is no TensorFlow."""
     name, _, model_name = options.compute.partition(":")
-    workload = find(name)
+    workload = find(name).of(options.variant)
     layout = find_layout(workload, options.variant, tiny=options.tiny, fill=PHYSICAL)
     model = choose(workload.models, layout.variant, model_name or None)
     require_labels(model)

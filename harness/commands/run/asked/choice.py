@@ -2,7 +2,6 @@
 
 from msgspec.structs import replace
 
-from dlio_bench.benchmarks.registry import find
 from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.commands.run.asked.job import Job
@@ -55,7 +54,7 @@ def policy(name: str, workload: Workload) -> Policy:
 
 def uses_tensorflow(job: Job, row: Policy) -> bool:
     """Whether TensorFlow is at work in a run of a reader: in its network, or in the reader's pipeline."""
-    return job.has_network or reads_by_tensorflow(find(job.workload), row)
+    return job.has_network or reads_by_tensorflow(job.application, row)
 
 
 def reads_by_tensorflow(workload: Workload, row: Policy) -> bool:

@@ -9,7 +9,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dlio_bench.benchmarks.layouts import require_layout
-from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen import objects
 from dlio_bench.datagen.claim import await_maker
 from dlio_bench.datagen.dataset import Dataset, missing_or_resized, open_dataset
@@ -162,8 +161,7 @@ def make_shards(job: Job, dataset: Dataset, progress: Progress) -> list[str]:
     rows = [row for row in job.readers.values() if row.delivery == WEBDATASET]
     if not rows:
         return []
-    decode = find(job.workload).decode if job.decode else None
-    view = view_of(rows[0], dataset, job.view, None if decode is None else decode(dataset))
+    view = view_of(rows[0], dataset, job.view, job.decoded(dataset))
     return [shards_of(dataset, view.fields, progress)]
 
 

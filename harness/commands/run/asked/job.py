@@ -5,6 +5,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from msgspec import field
 
+from dlio_bench.benchmarks import registry
+from dlio_bench.benchmarks.pipeline import Decode
+from dlio_bench.benchmarks.workload import Workload
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import VALIDATION
 from dlio_bench.datagen.manifest import FileEntry
@@ -73,6 +76,16 @@ class Job(SavedJob, frozen=True, kw_only=True):
     streaming: Streaming | None = None
     step_scale: tuple[float, ...] = ()  # of the emulated step of each rank, in turn; empty: 1
     models: tuple[TrainedModel, ...] = (TrainedModel(),)
+
+    @property
+    def application(self) -> Workload:
+        """The workload in the variant of its data."""
+        return registry.find(self.workload).of(self.options.variant)
+
+    def decoded(self, dataset: Dataset) -> Decode | None:
+        """What the application makes of a sample, with --decode."""
+        decode = self.application.decode
+        return decode(dataset) if self.decode and decode is not None else None
 
     @property
     def has_network(self) -> bool:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from dlio_bench.benchmarks import registry
 from dlio_bench.benchmarks.layouts import find_layout
+from dlio_bench.benchmarks.model import choose
 from dlio_bench.benchmarks.profile import GIVEN, Profile
 from dlio_bench.benchmarks.workload import Workload, validation_share
 from dlio_bench.datagen.layout import PHYSICAL, TRAIN, VALIDATION, Layout
@@ -242,6 +243,9 @@ def look_up(options: Options) -> Request:
     refusals.require_plans(options, rows)
     several = models.resolve(options, rows)
     trained = training.resolve(options, workload, layout, rows, [each.network for each in several if each.network])
+    if trained is not None:
+        model = choose(workload.models, layout.variant, trained.model)
+        workload = replace(workload, batch=model.batch, batch_source=model.source)
     inferred = training.inference_of(options, workload, layout, rows)
     step = None if trained or inferred else step_time(workload, options.compute, layout.variant, tiny=options.tiny)
     scale = 1.0

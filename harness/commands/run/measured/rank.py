@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from dlio_bench.batches import Ids
 from dlio_bench.benchmarks.pipeline import Pipeline
-from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen import objects
 from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
@@ -34,7 +33,7 @@ from dlio_bench.harness.commands.run.measured.documents import JobMeasured, Rank
 from dlio_bench.harness.commands.run.measured.node import mounts, settled
 from dlio_bench.harness.commands.run.measured.observer import Rank, Tell
 from dlio_bench.harness.commands.run.measured.observers import OBSERVERS
-from dlio_bench.harness.commands.run.measured.site import Site, decode, resources, sharded
+from dlio_bench.harness.commands.run.measured.site import Site, resources, sharded
 from dlio_bench.harness.commands.run.measured.times import TrialTimes, most_steps
 from dlio_bench.harness.commands.run.measured.trial import Trial
 from dlio_bench.harness.commands.run.measured.verification import verify, whole_dataset
@@ -72,7 +71,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
     crew = producing.crew_of(job, comm, folder)
     trainers = comm.split(0 if crew.trainer is not None else None)
     if trainers is None:
-        producing.serve(crew, dataset, job.view, decode(job, dataset), resources(job, dataset, Solo()))
+        producing.serve(crew, dataset, job.view, job.decoded(dataset), resources(job, dataset, Solo()))
         return
     _train(job, dataset, folder, trainers, tell, pipeline, crew)
     producing.dismiss(crew)
@@ -158,9 +157,9 @@ def _contenders(
 ) -> tuple[Site, dict[str, _Contender]]:
     """The readers of the job, open, with the plans of their trials; and the site with what they read."""
     shape = shape_of(job, site.origin)
-    workload = find(job.workload).of(site.origin.manifest.variant)
+    workload = job.application
     passes = _passes(job, validation_shape(job, site.origin))
-    decoded = decode(job, site.dataset)
+    decoded = job.decoded(site.dataset)
     fields = stage_view(job.view, workload.labels, comm.rank, comm.size) if job.options.shard == PIPELINE else job.view
     views = {name: view_of(row, site.dataset, fields, decoded, pipeline) for name, row in job.readers.items()}
     site = replace(site, sharded=sharded(job, views))
@@ -296,7 +295,7 @@ def _passes(job: Job, shape: Shape | None) -> dict[str, Passes]:
     """The validation passes of each reader, over equally many samples: those of the smallest share of a rank."""
     if job.validation is None or shape is None:
         return {}
-    workload = find(job.workload)
+    workload = job.application
     orders = {
         name: find_order(validation_order(executed(row, workload, shape), workload))
         for name, row in job.readers.items()
@@ -328,7 +327,7 @@ def started(job: Job, folder: Path) -> Iterator[Pipeline | None]:
 
     Spans are recorded from here on, if the job asks for them. folder: the job's.
     """
-    workload = find(job.workload)
+    workload = job.application
     with recording.begun(job, folder):
         if workload.upstream is None or all(row.delivery != OWN for row in job.readers.values()):
             yield None

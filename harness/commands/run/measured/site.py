@@ -7,8 +7,6 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dlio_bench.benchmarks.pipeline import Decode
-from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen import objects
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import VALIDATION
@@ -188,9 +186,3 @@ def resources(job: Job, dataset: Dataset, comm: Comm) -> Resources:
         inline_queue=job.streaming.queue if job.streaming is not None and job.streaming.inline else 0,
         alignment=alignments[comm.rank],
     )
-
-
-def decode(job: Job, dataset: Dataset) -> Decode | None:
-    """What the application makes of a sample, with --decode."""
-    decoding = find(job.workload).decode
-    return decoding(dataset) if job.decode and decoding is not None else None

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import System
@@ -36,7 +35,7 @@ def predict(job: Job, dataset: Dataset, system: System) -> list[dict[str, Any]]:
     "later_epochs_seconds" (None for one epoch), "elapsed_seconds", "stall_share", "bytes": {"pfs", "local"},
     "simulated_share" (of the steps), "reason"}.
     """
-    workload = find(job.workload)
+    workload = job.application
     shape = shape_of(job, dataset)
     # as in a run: orders that keep files together fill fewer steps, and all readers take the least
     steps = min(order_of(executed(row, workload, shape)).fit(shape).steps for row in job.readers.values())

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
-from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster.environment import usable_cores
 from dlio_bench.harness.cluster.system import MB, STAGING, Rates, System, Tier
@@ -52,8 +51,7 @@ class Setting(Struct, frozen=True):
     @property
     def sample_view(self) -> SampleView:
         """What readers deliver of a sample."""
-        decode = find(self.job.workload).decode
-        return SampleView(self.dataset, self.job.view, decode(self.dataset) if self.job.decode and decode else None)
+        return SampleView(self.dataset, self.job.view, self.job.decoded(self.dataset))
 
     @property
     def threads(self) -> int:
