@@ -14,8 +14,8 @@ from dlio_bench.harness.simulator.axes import Axis
 
 # harness.cluster.system.SHIPPED, which imports NumPy
 SYSTEMS = (
-    "deck", "sc21", "piz-daint", "lassen", "summit", "cori", "cori-burst-buffer", "cori-haswell", "perlmutter",
-    "frontier",
+    "deck", "sc21", "piz-daint", "piz-daint-records", "lassen", "summit", "cori", "cori-burst-buffer", "cori-records",
+    "cori-haswell", "perlmutter", "frontier",
 )  # fmt: skip
 MOST_RANKS = 1_000_000  # of a tree that is counted
 
