@@ -25,8 +25,8 @@ Number = TypeVar("Number", int, float)
 STAGING = "staging"
 MB = 1e6
 SHIPPED = (
-    "deck", "deck-environment", "sc21", "piz-daint", "lassen", "summit", "cori", "cori-burst-buffer", "cori-haswell",
-    "perlmutter", "frontier",
+    "deck", "deck-environment", "sc21", "piz-daint", "piz-daint-records", "lassen", "summit", "cori",
+    "cori-burst-buffer", "cori-records", "cori-haswell", "perlmutter", "frontier",
 )  # fmt: skip
 # Tables of rates: a measured one replaces the declared one whole, since points of two machines do not mix.
 _TABLES = ("pfs", "pfs_stream", "pfs_stream_all", "adios_stream", "read", "write")

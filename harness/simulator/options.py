@@ -16,8 +16,8 @@ NODES = "nodes"
 MOST_AXES = 3  # across a heat map, down it, and one map for each value
 # harness.cluster.system.SHIPPED, which imports NumPy
 SYSTEMS = (
-    "deck", "deck-environment", "sc21", "piz-daint", "lassen", "summit", "cori", "cori-burst-buffer", "cori-haswell",
-    "perlmutter", "frontier",
+    "deck", "deck-environment", "sc21", "piz-daint", "piz-daint-records", "lassen", "summit", "cori",
+    "cori-burst-buffer", "cori-records", "cori-haswell", "perlmutter", "frontier",
 )  # fmt: skip
 MOST_RANKS = 1_000_000  # of a tree that is counted
 
