@@ -60,7 +60,7 @@ def bare(dataset: Dataset) -> Path:
 
 def view_of(dataset: Dataset) -> SampleView:
     """The view that the dataset's workload has of a sample."""
-    return SampleView(dataset, WORKLOADS[dataset.manifest.workload].view)
+    return SampleView(dataset, WORKLOADS[dataset.manifest.workload].of(dataset.manifest.variant).view)
 
 
 def stored_fields(dataset: Dataset, fields: Iterable[str], sample: int) -> list[memoryview]:

@@ -69,6 +69,8 @@ def signals_heard(end: Callable[[int, str], None]) -> Iterator[None]:
 
 
 def _look(over: threading.Event, end: Callable[[int, str], None]) -> None:
+    # they are for the main thread, also where it has them blocked and waits for them
+    signal.pthread_sigmask(signal.SIG_BLOCK, {*_ENDING, signal.SIGQUIT, signal.SIGCHLD})
     before = set[int]()
     while not over.wait(LOOK_SECONDS):
         pending = _pending()

@@ -36,7 +36,7 @@ def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(params=[False, True], ids=["stored", "decoded"])
 def form(request: pytest.FixtureRequest, dataset: Dataset) -> SampleView:
-    workload = find_workload(dataset.manifest.workload)
+    workload = find_workload(dataset.manifest.workload).of(dataset.manifest.variant)
     assert workload.decode is not None
     return SampleView(dataset, workload.view, workload.decode(dataset) if request.param else None)
 

@@ -70,7 +70,7 @@ def test_step_times_are_the_published_ones() -> None:
         for device, profile in workload.profiles.items()
         for row in profile.rows
     }
-    assert len(found) == 13
+    assert len(found) == 16
     assert found["cdb", "a100"] == (0.0723, 2, DERIVED)
     assert found["cdb", "h100"] == (0.0322, 1, DERIVED)
     assert found["cdb", "v100"] == (round(4.188 / 20.93, 4), 1, DERIVED)

@@ -229,7 +229,7 @@ def test_the_spine_of_a_run_knows_no_observer() -> None:
 
 def test_a_run_loads_no_more_files_of_ours_than_one_can_know() -> None:
     files = {file for path in ("command", "measured/rank") for file in _reached(f"harness/commands/run/{path}.py")}
-    assert len(files) <= 230  # without __init__.py; more is a decision
+    assert len(files) <= 235  # without __init__.py; more is a decision
 
 
 def _reached(start: str) -> set[Path]:

@@ -1,10 +1,14 @@
 """Interruptions in places that hide them still end the command with its documented status."""
 
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
-from tests.processes import PATIENCE
+from dlio_bench.harness.commands.tracing.command_io import PASSED_ON
+from dlio_bench.harness.machine.waits import signals_heard
+from tests.processes import PATIENCE, until
 
 IN_CODE_MADE_FROM_TEXT = """
 import os, signal
@@ -116,3 +120,17 @@ def test_a_command_ends_before_its_time_is_over_and_later_signals_do_not_disturb
     assert (done.returncode, done.stdout) == (4, "in good order\n"), done.stderr
     assert "Interrupted by the end of this job's time" in done.stderr
     assert "Go on with: dlio-bench generate cdb --files 1 --out x --walltime 33s" in done.stderr
+
+
+def test_what_looks_for_signals_takes_none_that_is_for_the_main_thread() -> None:
+    """Else Ctrl-C reaches Python while `trace --command` waits for it."""
+
+    def blocked(thread: threading.Thread) -> set[int]:
+        lines = Path(f"/proc/self/task/{thread.native_id}/status").read_text().splitlines()
+        [mask] = [int(line.split()[1], 16) for line in lines if line.startswith("SigBlk")]
+        return {number for number in signal.Signals if mask >> (number - 1) & 1}
+
+    before = set(threading.enumerate())
+    with signals_heard(lambda *_: None):
+        [looking] = set(threading.enumerate()) - before
+        until(lambda: blocked(looking) >= PASSED_ON)
