@@ -32,10 +32,10 @@ def test_every_row_runs_and_stands_beside_the_others_in_one_report(cache: Path, 
     for name in names:
         result, _ = load(tmp_path / "out" / f"{name}-2x1")
         assert all(check["ok"] for check in result["checks"]), result["checks"]
-        assert result["policy"]["placement"] == name
+        assert result["policy"]["placement"] == POLICIES[name].placement
         assert result["policy"]["options"]["ram_tier_bytes"] > 0
         assert sum(epochs(result, "bytes_ram")) > 0
-        assert sum(epochs(result, "remote_misses")) == 0 or name == "clairvoyant"
+        assert sum(epochs(result, "remote_misses")) == 0 or POLICIES[name].rule.behaviour.guesses
 
 
 def test_the_file_system_delivers_each_sample_once_where_all_tiers_together_hold_the_dataset(

@@ -45,7 +45,7 @@ def test_every_access_is_served_and_its_wait_is_a_stall(
     name: str, nodes: int, seed: int, staging: int, ram: int, disk: int
 ) -> None:
     policy = POLICIES[name]
-    if name in ("lbann-dynamic", "lbann-preload", "staged"):
+    if policy.placement in {POLICIES[row].placement for row in ("lbann-dynamic", "lbann-preload", "staged")}:
         ram = 1000  # they need it
     if policy.rule.redraw is not None:
         ram, disk = max(ram, 10), max(disk, 10)  # room for a sample to draw
