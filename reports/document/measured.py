@@ -22,8 +22,8 @@ class Measured(Struct, frozen=True, kw_only=True):
     derived: what limits may name beside the metrics. headline: the metrics that `compare` shows.
     reasons: why the result may not be used, by what limits ask of every result. fault: why it may not be compared.
     work: what must be equal in results that are compared; described: what else may differ; copies: how often it was
-    named. turn: the same of results that took turns in one run, so that trial k of both is one pair. facts: what else
-    exports tell of it.
+    named. turn: the same of results that took turns in one run, so that trial k of both is one pair. facts: columns
+    that exports add.
     """
 
     what: str

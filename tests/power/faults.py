@@ -293,7 +293,7 @@ FAULTS = [
     *_faults(
         "harness/cluster/peers.py",
         ("self.misses += piece is None", "self.misses += 1", "misses are counted", "unit/cluster/test_peers.py"),
-        ("    if count > MOST_ASKED:", "    if False:", "nobody asks for too much at once",
+        ("    if count > MOST_ASKED:", "    if False:", "one request asks for a bounded number of samples",
          "unit/cluster/test_peers.py"),
         ("[*self._connections.values(), *self._leaving]", "list(self._connections.values())",
          "no thread outlives its server", "unit/cluster/test_peers.py"),

@@ -285,7 +285,7 @@ def test_a_training_on_demand_leaves_out_its_published_validation(
     assert main([*words, "--cache-dir", str(tmp_path), "--dry-run"]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert (" validation a pass over " in told) == passes
-    assert ("no validation passes, as nobody knows before which samples a rank gets" in told) != passes
+    assert ("no validation passes: with --stream on-demand no plan says which samples a rank gets" in told) != passes
 
 
 @pytest.mark.parametrize("prefix", ["", "lib/cmake/adios2"])

@@ -80,7 +80,7 @@ def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
         "device": None if device == "cpu" else device,
         "threads": about.threads,
         "tensorflow": about.tensorflow,
-        "dtype": "float32",
+        "dtype": about.precision,
         "shape": list(sample.shape),
         "rows": rows,
     }

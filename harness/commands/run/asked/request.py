@@ -39,7 +39,7 @@ from dlio_bench.harness.streams.settings import find as find_mode
 from dlio_bench.harness.training.compute import step_time
 
 OF_SAMPLES = ("sequential", "global-shuffle")  # orders that deal samples; others deal whole files
-NO_PASSES = f"no validation passes, as nobody knows before which samples a rank gets with --stream {ON_DEMAND}"
+NO_PASSES = f"no validation passes: with --stream {ON_DEMAND} no plan says which samples a rank gets"
 FOR_EVER = 1e9  # seconds: with --timeout 0
 
 
@@ -320,7 +320,7 @@ def _require_demanded(options: Options) -> None:
     refuse(
         refused,
         f": with --stream {ON_DEMAND} ranks take unequal numbers of steps, so that they cannot meet after each, and "
-        f"nobody knows before which samples a rank gets. Leave one out; --stream {PLANNED} goes with all.",
+        f"no plan says which samples a rank gets. Leave one out; --stream {PLANNED} goes with all.",
     )
 
 

@@ -255,7 +255,7 @@ class TrainedModel(Struct, frozen=True):
 
 
 def models_listed(text: str | None) -> tuple[TrainedModel, ...]:
-    """The models that --models names; one where nobody gives it. UsageError for text that names none."""
+    """The models that --models names; one without it. UsageError for text that names none."""
     if text is None:
         return (TrainedModel(),)
     if text.strip().isdecimal():
