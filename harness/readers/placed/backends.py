@@ -119,14 +119,17 @@ class Backends:
         return ranks
 
     def probe(self, size: int) -> None:
-        """Measure how fast a tier in memory is, with `size` bytes that belong to no sample, before the run."""
+        """Measure how fast a tier in memory is, with `size` bytes that belong to no sample, before the run.
+
+        In time of this thread on a core: on a busy machine every one of the reads may have waited for one.
+        """
         memory = memoryview(bytearray(size))
         for tier, kept in enumerate(self.layout.bytes):
             if kept >= size:
                 for _ in range(PROBES):
-                    started = time.perf_counter()
+                    started = time.thread_time()
                     self.tier_files.read(tier, 0, memory)
-                    self._speeds.saw_memory(size, time.perf_counter() - started)
+                    self._speeds.saw_memory(size, time.thread_time() - started)
                 return
 
 

@@ -63,7 +63,7 @@ class Placed:
         self._uncached = resources.alignment is not None or sample_view.dataset.store is not None
         self._tiered: TieredExtents | None = None
         self._delivery = delivery(self._taken)
-        self._speeds = Speeds(tiers.rates)
+        self._speeds = Speeds(tiers.rates, emulated=resources.emulated)
         if not tiers.names:
             raise UsageError(
                 f"{rule.name} keeps samples in the tiers of each node, but none has a size. Give one, such as "

@@ -64,13 +64,15 @@ FORGET = 2 * PROOF_BYTES  # after so many bytes earlier reads count half: the sp
 class Speeds:
     """Bytes a second that one thread gets from the parallel file system and from memory. Safe from several threads.
 
-    `known`: rates by source, from a description. They alone decide between the sources that they name.
+    `known`: rates by source, from a description. They alone decide between the sources that they name. emulated: the
+    file system has a set rate, and its bytes go on while a thread waits for a core: that wait is part of their time.
     """
 
-    def __init__(self, known: Mapping[str, float] | None = None) -> None:
+    def __init__(self, known: Mapping[str, float] | None = None, *, emulated: bool = False) -> None:
         self._known = dict(known or {})
         self._bytes = self._seconds = 0.0
         self._memory = 0.0
+        self._waits_count = emulated
         self._lock = threading.Lock()
 
     def begin(self, *, cached: bool) -> None:
@@ -82,7 +84,8 @@ class Speeds:
 
     def saw_file_system(self, size: int, seconds: float, queued: float = 0.0) -> None:
         """A thread has read `size` bytes from the parallel file system in `seconds`; it waited `queued` for a core."""
-        seconds = max(seconds - queued, 0.0)
+        if not self._waits_count:
+            seconds = max(seconds - queued, 0.0)
         with self._lock:
             self._bytes, self._seconds = self._bytes + size, self._seconds + seconds
             if self._bytes > FORGET:

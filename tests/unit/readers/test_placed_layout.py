@@ -164,6 +164,13 @@ def test_waits_for_a_core_are_not_the_file_systems() -> None:
     assert queued_seconds() >= 0
 
 
+def test_an_emulated_file_system_goes_on_while_a_thread_waits_for_a_core() -> None:
+    speeds = Speeds(emulated=True)
+    speeds.saw_memory(1_000_000, 1e-4)
+    speeds.saw_file_system(2 * PROOF_BYTES, 1.0, queued=0.99)
+    assert not speeds.file_system_beats("remote")
+
+
 def test_a_description_decides_between_the_sources_that_it_names() -> None:
     speeds = Speeds({"pfs": 1e9, "remote": 2e9, "disk": 0.5e9})
     assert not speeds.file_system_beats("remote")
