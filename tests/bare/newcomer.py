@@ -3,11 +3,12 @@
     python3 tests/bare/newcomer.py FOLDER                           with Debian's Python
     PYTHON=.../python3.12 python3 tests/bare/newcomer.py FOLDER     with another one
 
-FOLDER: the machine, built if it is not there.
+FOLDER: the machine, built if it is not there. What stands behind it goes on the second command: tests of a part of the suite.
 Exit status: 0 where both commands ended with 0, the first one finds that `prefetch` wins, and few tests were skipped.
 """
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -64,13 +65,13 @@ def run(verb: str, folder: str, command: str) -> str:
     return "".join(shown)
 
 
-def main(folder: str) -> None:
+def main(folder: str, *part: str) -> None:
     """See the module."""
     first, second = commands(README.read_text())
     if not Path(folder).exists():
         subprocess.run([str(HERE / "bare-machine"), "make", folder], check=True)
     require_answer(run("run", folder, first))
-    require_few_skipped(run("in", folder, second))
+    require_few_skipped(run("in", folder, shlex.join([*shlex.split(second), *part])))
 
 
 if __name__ == "__main__":
