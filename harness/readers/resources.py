@@ -20,7 +20,6 @@ class Resources(Struct, frozen=True):
     """What a reader may use: threads, and bytes of staging buffer. `batch_bytes`: of its largest batch (see `opened`).
 
     most_threads: how many may read ahead while storage keeps them waiting, if that is not always `threads`.
-    emulated: whether the file system has a set rate, which it keeps while a thread waits for a core.
     """
 
     threads: int
@@ -34,7 +33,6 @@ class Resources(Struct, frozen=True):
     most_threads: int | None = None
     inline_queue: int = 0  # batches that a producer in this process has ready; 0: other ranks publish
     alignment: Alignment | None = None  # of direct reads of the dataset's files; None: reads are buffered
-    emulated: bool = False
 
 
 class RankContext(Struct, frozen=True):

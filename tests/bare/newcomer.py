@@ -3,7 +3,7 @@
     python3 tests/bare/newcomer.py FOLDER                           with Debian's Python
     PYTHON=.../python3.12 python3 tests/bare/newcomer.py FOLDER     with another one
 
-FOLDER: the machine, built if it is not there. What stands behind it goes on the second command: tests of a part of the suite.
+FOLDER: the machine, built if it is not there. Words behind it are added to the second command, to run some tests alone.
 Exit status: 0 where both commands ended with 0, the first one finds that `prefetch` wins, and few tests were skipped.
 """
 

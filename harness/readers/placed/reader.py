@@ -63,7 +63,7 @@ class Placed:
         self._uncached = resources.alignment is not None or sample_view.dataset.store is not None
         self._tiered: TieredExtents | None = None
         self._delivery = delivery(self._taken)
-        self._speeds = Speeds(tiers.rates, emulated=resources.emulated)
+        self._speeds = Speeds(tiers.rates)
         if not tiers.names:
             raise UsageError(
                 f"{rule.name} keeps samples in the tiers of each node, but none has a size. Give one, such as "
@@ -115,7 +115,7 @@ class Placed:
             stored = self._tiers.stored_of(self.sample_view, samples)
             training, capacities = dataset.training_samples, self._tiers.capacities
             layout = lay_out(self._rule, read, sizes, training, capacities, self._context.node)
-            cached = not self._uncached and _cached(dataset)
+            cached = False if self._uncached else _cached(dataset)
             store = self._tier_files(layout, reserve=not cached or self._rule.first)
             stack.callback(store.close)
             raw = self._open(False)
@@ -235,14 +235,14 @@ class Placed:
         return self._tiered
 
 
-def _cached(dataset: Dataset) -> bool:
-    """Whether the training files lie in this node's page cache, as far as a few of them tell."""
+def _cached(dataset: Dataset) -> bool | None:
+    """Whether the training files lie in this node's page cache, as far as a few of them tell; None: nobody can tell."""
     if dataset.access.emulated:
         return False
     files = len(dataset.training_files)
     paths = [dataset.path(file) for file in range(0, files, -(-files // LOOKED_AT_FILES))]
     try:
         found = cache.residency(paths)
-    except BenchError:  # nobody can tell: it will show
-        return False
-    return found.share >= CACHED and (found.attestable or found.memory_backed)
+    except BenchError:  # it will show
+        return None
+    return found.share >= CACHED if found.attestable or found.memory_backed else None

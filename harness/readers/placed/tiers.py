@@ -52,10 +52,11 @@ def _ids(sample_view: SampleView, samples: int | None) -> Ids:
     return np.arange(sample_view.dataset.training_samples if samples is None else samples, dtype=np.int64)
 
 
-# Without a description the parallel file system is taken for the slowest source, unless it delivers at the speed of
-# memory. A rank cannot see whether a source is slow in itself or because many ranks read it now. But it can see that
-# the data comes from a cache of its machine. A fraction of the speed of a tier in memory is enough, since that is
-# measured alone and with a buffer in the CPU's cache. Waits for a core do not count.
+# Without a description the parallel file system is taken for the slowest source, unless its files lie in the page
+# cache. A rank cannot see whether a source is slow in itself or because many ranks read it now. But it can see that the
+# data comes from a cache of its machine. Where the kernel does not tell, their speed does: a fraction of the speed of a
+# tier in memory is enough, since that is measured alone and with a buffer in the CPU's cache. Waits for a core do not
+# count.
 AT_MEMORY_SPEED = 1 / 16
 PROOF_BYTES = 32_000_000  # to be read before a decision: a few reads may come from some cache on the way
 FORGET = 2 * PROOF_BYTES  # after so many bytes earlier reads count half: the speed of a source may change
@@ -64,28 +65,28 @@ FORGET = 2 * PROOF_BYTES  # after so many bytes earlier reads count half: the sp
 class Speeds:
     """Bytes a second that one thread gets from the parallel file system and from memory. Safe from several threads.
 
-    `known`: rates by source, from a description. They alone decide between the sources that they name. emulated: the
-    file system has a set rate, and its bytes go on while a thread waits for a core: that wait is part of their time.
+    `known`: rates by source, from a description. They alone decide between the sources that they name.
     """
 
-    def __init__(self, known: Mapping[str, float] | None = None, *, emulated: bool = False) -> None:
+    def __init__(self, known: Mapping[str, float] | None = None) -> None:
         self._known = dict(known or {})
         self._bytes = self._seconds = 0.0
         self._memory = 0.0
-        self._waits_count = emulated
+        self._by_rate = True
         self._lock = threading.Lock()
 
-    def begin(self, *, cached: bool) -> None:
+    def begin(self, *, cached: bool | None) -> None:
         """Forget earlier reads, as caches may have been dropped since. cached: all files lie in the page cache, which
-        is as good a proof as PROOF_BYTES.
+        is as good a proof as PROOF_BYTES; or they do not, and however fast they are read, a tier is faster. None:
+        nobody can tell, and the rate decides.
         """
         with self._lock:
+            self._by_rate = cached is not False
             self._bytes, self._seconds = float(PROOF_BYTES if cached else 0), 0.0
 
     def saw_file_system(self, size: int, seconds: float, queued: float = 0.0) -> None:
         """A thread has read `size` bytes from the parallel file system in `seconds`; it waited `queued` for a core."""
-        if not self._waits_count:
-            seconds = max(seconds - queued, 0.0)
+        seconds = max(seconds - queued, 0.0)
         with self._lock:
             self._bytes, self._seconds = self._bytes + size, self._seconds + seconds
             if self._bytes > FORGET:
@@ -99,6 +100,6 @@ class Speeds:
         """Whether the parallel file system is faster than `source`. Ties go to `source`."""
         if PFS in self._known and source in self._known:
             return self._known[PFS] > self._known[source]
-        if self._bytes < PROOF_BYTES or not self._memory:
+        if not self._by_rate or self._bytes < PROOF_BYTES or not self._memory:
             return False
         return self._bytes > AT_MEMORY_SPEED * self._memory * self._seconds

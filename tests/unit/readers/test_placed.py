@@ -23,7 +23,7 @@ from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.placement.rule import Behaviour
 from dlio_bench.harness.plan.policies import PLACEMENTS, find
 from dlio_bench.harness.readers.placed import reader as placed
-from dlio_bench.harness.readers.placed import rules, source_picker, tier_server
+from dlio_bench.harness.readers.placed import rules, source_picker, tier_server, tiers
 from dlio_bench.harness.readers.placed.layout import Layout
 from dlio_bench.harness.readers.placed.tier_server import TierServer
 from dlio_bench.harness.readers.placed.tiers import Speeds, Tiers
@@ -31,6 +31,7 @@ from dlio_bench.harness.readers.registry import open_reader
 from dlio_bench.harness.readers.resources import RankContext, Resources
 from dlio_bench.harness.readers.session import Planned, Tally, largest, planned
 from dlio_bench.harness.storage import extents
+from dlio_bench.harness.storage.cache import Residency
 from dlio_bench.harness.storage.extents import ExtentReader
 from tests.datasets import made, view_of
 from tests.processes import PATIENCE, open_files, until
@@ -177,6 +178,14 @@ def test_what_holds_the_dataset_reads_it_once(dataset: Dataset, policy: str, tmp
     costs = deliver(policy, dataset, tiers_of(size_of(dataset), size_of(dataset)), place=tmp_path)
     assert total(costs, "bytes_requested") == view_of(dataset).stored(np.arange(dataset.samples))
     assert (total(costs, "bytes_local") > 0) == (policy == "locality-aware")
+
+
+def test_a_disk_that_is_as_fast_as_memory_is_read_once(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    cold = Residency(1, 0, attestable=True, memory_backed=False)
+    monkeypatch.setattr(placed.cache, "residency", lambda _: cold)
+    monkeypatch.setattr(tiers, "PROOF_BYTES", 1)
+    costs = deliver("cooperative", dataset, Tiers(ram=size_of(dataset)), ranks=2)
+    assert total(costs, "bytes_requested") == view_of(dataset).stored(np.arange(dataset.samples))
 
 
 @pytest.mark.parametrize("policy", ["cooperative", "clairvoyant", "deepio-ordered", "locality-aware"])

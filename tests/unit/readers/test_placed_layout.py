@@ -164,11 +164,15 @@ def test_waits_for_a_core_are_not_the_file_systems() -> None:
     assert queued_seconds() >= 0
 
 
-def test_an_emulated_file_system_goes_on_while_a_thread_waits_for_a_core() -> None:
-    speeds = Speeds(emulated=True)
+@pytest.mark.parametrize("cached", [True, False, None])
+def test_a_fast_disk_is_no_cache(cached: bool | None) -> None:
+    """Of files that are known not to lie in the page cache, no rate says that tiers are needless."""
+    speeds = Speeds()
     speeds.saw_memory(1_000_000, 1e-4)
-    speeds.saw_file_system(2 * PROOF_BYTES, 1.0, queued=0.99)
-    assert not speeds.file_system_beats("remote")
+    speeds.begin(cached=cached)
+    assert speeds.file_system_beats("remote") is (cached is True)
+    speeds.saw_file_system(2 * PROOF_BYTES, 0.01)
+    assert speeds.file_system_beats("remote") is (cached is not False)
 
 
 def test_a_description_decides_between_the_sources_that_it_names() -> None:

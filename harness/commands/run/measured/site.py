@@ -192,5 +192,4 @@ def resources(job: Job, dataset: Dataset, comm: Comm) -> Resources:
         most_threads=job.most_threads,
         inline_queue=job.streaming.queue if job.streaming is not None and job.streaming.inline else 0,
         alignment=alignments[comm.rank],
-        emulated=job.pfs is not None,
     )
