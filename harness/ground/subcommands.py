@@ -34,7 +34,7 @@ def going_on(out: Path | None = None, words: Sequence[str] | None = None) -> str
 
 
 def as_words(options: Mapping[str, Any]) -> list[str]:
-    """Options by name as words of a command. None, False: not given; True: a flag; several values have commas between."""
+    """Options by name as words of a command. None, False: not given; True: a flag; several values: with commas."""
     words = []
     for name, value in options.items():
         if value is not None and value is not False:

@@ -173,7 +173,7 @@ def _require_possible(part: Part, request: Request, *, here: bool) -> None:
         size = request.trial_size(part.source.samples)
         [job] = jobs(request, size, part.source.folder, None)
         if here:
-            plan_launch(job, request.options.launcher)
+            plan_launch(job)
     except BenchError as error:
         raise type(error)(f"The plan's run of {part.name} cannot be made here: {error}") from None
 

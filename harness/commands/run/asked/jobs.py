@@ -97,7 +97,7 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
             models=request.models,
         )
         _require_memory(job)
-        job = replace(job, tiers=tiers_of(options, job), left_open=left_open(options, job))
+        job = replace(job, tiers=tiers_of(job), left_open=left_open(job))
         planned.append(replace(job, options=decided(job, request, folder)))
     return planned
 

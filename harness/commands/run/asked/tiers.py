@@ -5,18 +5,18 @@ from msgspec.structs import replace
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import System, load_system
 from dlio_bench.harness.commands.run.asked.job import MEMORY, Job
-from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.readers.placed.room import Room, no_tier, require_asked
 from dlio_bench.harness.readers.placed.tiers import DISK, PFS, RAM, REMOTE, Tiers
 
 MB = 1e6
 
 
-def tiers_of(options: Options, job: Job) -> Tiers:
+def tiers_of(job: Job) -> Tiers:
     """A node's tiers for a job, empty if no reader keeps samples. UsageError for unknown tiers, or too large ones.
 
     Real nodes decide for themselves what is `left_open`: then this is what they would have if they were this machine.
     """
+    options = job.options
     system = None if options.system is None else load_system(options.system)
     asked, keeping = dict(options.tiers or {}), [name for name, row in job.readers.items() if row.rule.keeps_samples]
     require_asked(asked, ", ".join(job.readers), keep=bool(keeping))
@@ -37,11 +37,11 @@ def tiers_of(options: Options, job: Job) -> Tiers:
     return replace(tiers, rates=rates)
 
 
-def left_open(options: Options, job: Job) -> tuple[str, ...]:
+def left_open(job: Job) -> tuple[str, ...]:
     """The sizes that real nodes find out for themselves, because neither the user nor a description gives them."""
     if not job.real:
         return ()
-    given = set(options.tiers or {})
+    options, given = job.options, set(job.options.tiers or {})
     if options.system is not None:
         given |= {tier.name for tier in load_system(options.system).tiers[1:]}
     sizes = [MEMORY] if options.memory_per_node is None else []
