@@ -205,10 +205,7 @@ def _measure(
     if options.data is None and not in_objects.are_objects(files.paths):
         (place / EMPTY).mkdir(exist_ok=True)
         creates_in = str(place / EMPTY)
-    job = Job(
-        scale.count, options.threads, options.trials, options.cache, seed, creates_in, options.io,
-        files.paths, files.sizes,
-    )  # fmt: skip
+    job = Job(options, scale.count, seed, creates_in, files.paths, files.sizes)
     work = work_folder(place)
     work.mkdir()
     np.save(work / SAMPLES_FILE, files.samples)
