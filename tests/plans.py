@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from dlio_bench.harness.commands.acceptance import datasets
-from dlio_bench.harness.commands.acceptance.datasets import Memory
+from dlio_bench.harness.commands.acceptance.datasets import Site, Source
 from dlio_bench.harness.commands.acceptance.parts import Part, parts
 from dlio_bench.harness.commands.acceptance.plan import Plan, parse
 from dlio_bench.harness.ground.user_files import to_toml
@@ -27,7 +29,7 @@ compute = "emulate:5ms"
 """
 
 GIB = 1 << 30
-SMALL = Memory(GIB, declared=True, real_nodes=False)
+SMALL = Site(GIB, real_nodes=True, cache="")
 BASIC: dict[str, Any] = {
     "system": {"name": "a test"},
     "limits": {"cdb": {"naive": {"1x1": {"stall_share": {"at_most": "90 %"}}}}},
@@ -54,5 +56,10 @@ def written(folder: Path, **keys: Any) -> Path:
     return path
 
 
-def planned(plan: Plan, folder: Path, memory: Memory = SMALL) -> list[Part]:
-    return parts(plan, folder, datasets.sources(plan, folder, folder, memory))
+def sources_of(plan: Plan, folder: Path, site: Site = SMALL) -> dict[int, Source]:
+    """With the plan, and the cache of datasets, in a folder."""
+    return datasets.sources(plan, folder, replace(site, cache=str(folder)))
+
+
+def planned(plan: Plan, folder: Path, site: Site = SMALL) -> list[Part]:
+    return parts(plan, folder, sources_of(plan, folder, site))

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeAlias, get_type_hints
 
 from msgspec import Struct
+from msgspec.structs import fields
 
 from dlio_bench.errors import UsageError, did_you_mean, one_of
 from dlio_bench.units import format_bytes, parse_bytes, parse_seconds
@@ -93,6 +94,13 @@ def _add_field(container: argparse._ActionsContainer, field: str, notes: Iterabl
             else:
                 names = note.names or (f"--{field.replace('_', '-')}",)
                 container.add_argument(*names, dest=field, default=argparse.SUPPRESS, **note.settings)
+
+
+def given(options: Struct, *names: str) -> dict[str, object]:
+    """Those of the named fields that are not as by default, as options on the command line: {"--max-data": 10}."""
+    default = {field.name: field.default for field in fields(options)}
+    values = {name: getattr(options, name) for name in names}
+    return {f"--{name.replace('_', '-')}": value for name, value in values.items() if value != default[name]}
 
 
 def option(help: str, *names: str, **settings: Any) -> Option:

@@ -5,10 +5,11 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from dlio_bench import signals
 from dlio_bench.harness.cluster import walltime
@@ -30,6 +31,17 @@ def going_on(out: Path | None = None, words: Sequence[str] | None = None) -> str
     words = sys.argv[1:] if words is None else words
     named = out is None or any(word == "--out" or word.startswith("--out=") for word in words)
     return shlex.join(["dlio-bench", *words, *([] if named else ["--out", str(out)])])
+
+
+def as_words(options: Mapping[str, Any]) -> list[str]:
+    """Options by name as words of a command. None, False: not given; True: a flag; several values: with commas."""
+    words = []
+    for name, value in options.items():
+        if value is not None and value is not False:
+            several = isinstance(value, list | tuple)
+            told = [] if value is True else [",".join(map(str, value)) if several else str(value)]
+            words += [f"--{name.replace('_', '-')}", *told]
+    return words
 
 
 def run_command(

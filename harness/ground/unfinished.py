@@ -53,7 +53,7 @@ def load(folder: Path | None, name: str = UNFINISHED) -> Record | None:
     if folder is None or not (folder / name).is_file():
         return None
     try:
-        return _read(folder / name)
+        return convert(documents.load_json(documents.read(folder / name)), Record)
     except (OSError, ValueError) as error:
         raise UsageError(
             f"'{folder / name}' does not say what was begun there ({error}). Choose a new folder with --out."
@@ -94,18 +94,15 @@ def finish(folder: Path) -> None:
 
 def finished_state(folder: Path | None, now: Record) -> dict[str, Any] | None:
     """The last state of a command that is finished; None unless the same request and the same code finished there."""
-    if folder is None or not (folder / FINISHED).is_file() or (folder / UNFINISHED).exists():
+    if folder is None or (folder / UNFINISHED).exists():
         return None
     try:
-        record = _read(folder / FINISHED)
-    except (OSError, ValueError):
+        record = load(folder, FINISHED)
+    except UsageError:  # damaged
         return None
-    same = (record.request, record.code_digest) == (now.request, now.code_digest)
-    return record.state if same else None
-
-
-def _read(file: Path) -> Record:
-    return convert(documents.load_json(documents.read(file)), Record)
+    if record is None or (record.request, record.code_digest) != (now.request, now.code_digest):
+        return None
+    return record.state
 
 
 def _shown(value: Any) -> str:

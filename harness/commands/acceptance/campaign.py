@@ -6,13 +6,12 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from msgspec import Meta, Struct
+from typing import Any, Literal
 
 from dlio_bench import documents
 from dlio_bench.errors import ERRORS, DataError, EnvironmentFailure, UsageError, one_of
 from dlio_bench.harness.cluster.environment import timestamp
+from dlio_bench.harness.commands.acceptance.datasets import Site
 from dlio_bench.harness.commands.acceptance.parts import RESULTS, STORAGE, Part
 from dlio_bench.harness.commands.acceptance.plan import Plan
 from dlio_bench.harness.commands.run.told.foresight import expected
@@ -33,14 +32,6 @@ from dlio_bench.units import format_seconds
 WORK = "work"  # folder of the part that is not done yet
 MEASURED = (0, 1, 3, 5)  # exit statuses of a run that has results, whatever they are worth
 UNMEASURED = ("system", "limits")  # tables of the plan that change nothing in what is measured
-
-
-class Site(Struct, frozen=True):
-    """Where a campaign began. memory_per_node: bytes; real_nodes: of a scheduler's allocation; cache: of datasets."""
-
-    memory_per_node: Annotated[int, Meta(ge=1)]
-    real_nodes: bool
-    cache: str
 
 
 class Record(Campaign, frozen=True, kw_only=True):

@@ -2,14 +2,12 @@
 
 import json
 import sys
-from pathlib import Path
 
 from dlio_bench.errors import UsageError
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.commands.acceptance import campaign, contract, handover, outlook
-from dlio_bench.harness.commands.acceptance.campaign import Site
-from dlio_bench.harness.commands.acceptance.datasets import Memory, places, require_places, require_space, sources
+from dlio_bench.harness.commands.acceptance.datasets import Site, places, require_places, require_space, sources
 from dlio_bench.harness.commands.acceptance.options import Options
 from dlio_bench.harness.commands.acceptance.parts import parts
 from dlio_bench.harness.commands.acceptance.plan import errors_at, load
@@ -33,14 +31,13 @@ def accept(options: Options) -> int:
         campaign.require_same(before, plan, options.out)
     here = Site(plan.memory or memory_bytes(), allocation.nodes() is not None, str(cache_folder().absolute()))
     site = here if before is None else before.site
-    memory = Memory(site.memory_per_node, plan.memory is not None, site.real_nodes)
     with errors_at(f"'{options.plan}'"):
-        by_table = sources(plan, options.plan.parent, Path(site.cache), memory)
+        by_table = sources(plan, options.plan.parent, site)
         different = list({source.name: source for source in by_table.values()}.values())
         there = places(plan, options.plan.parent, different)
         require_places(plan, there, different)
         planned = parts(plan, options.plan.parent, by_table)
-        foreseen = [outlook.foresee(plan, part, memory, options.out) for part in planned]
+        foreseen = [outlook.foresee(plan, part, site, options.out) for part in planned]
     contract.require_answerable(plan, options.plan, limits, [entry for entry in foreseen if entry.measured])
     left = [entry for entry in foreseen if entry.reason is not None]
     if left and not options.dry_run:
@@ -50,9 +47,9 @@ def accept(options: Options) -> int:
     made = [source for source in different if not source.is_given]
     free = free_bytes(existing(made[0].folder)) if made else None
     if options.json and options.dry_run:
-        print(json.dumps(outlook.document(plan, campaign.digest(plan), memory, there, free, foreseen), indent=1))
+        print(json.dumps(outlook.document(plan, campaign.digest(plan), site, there, free, foreseen), indent=1))
     else:
-        shown = "\n".join(outlook.lines(plan, memory, different, there, foreseen, options.out, free))
+        shown = "\n".join(outlook.lines(plan, site, different, there, foreseen, options.out, free))
         print(shown, file=sys.stderr if options.json else sys.stdout, flush=True)
     require_space(made)
     if options.dry_run:

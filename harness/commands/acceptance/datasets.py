@@ -4,8 +4,9 @@ import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from dlio_bench.benchmarks import registry
 from dlio_bench.benchmarks.layouts import find_layout
@@ -25,19 +26,18 @@ from dlio_bench.units import format_bytes
 FOLDER = "acceptance"  # of the datasets, in the folder that keeps datasets
 
 
-class Memory(Struct, frozen=True):
-    """Memory of a node in bytes, and how many of the nodes of a run are machines: virtual nodes share one.
-
-    declared: by the plan; else it is this machine's, and other machines are taken to be alike.
+class Site(Struct, frozen=True):
+    """Where a campaign began. memory_per_node: bytes, as the plan says, or as this machine has and others are taken to;
+    real_nodes: of a scheduler's allocation, while virtual ones share a machine; cache: of datasets.
     """
 
-    node: int
-    declared: bool
-    real_nodes: bool  # nodes of a scheduler's allocation
+    memory_per_node: Annotated[int, Meta(ge=1)]
+    real_nodes: bool
+    cache: str
 
-    def of(self, nodes: int) -> int:
-        """Bytes of all hosts of a run together; a declared memory is that of each virtual node too."""
-        return self.node * (nodes if self.declared or self.real_nodes else 1)
+    def memory_of(self, nodes: int, plan: Plan) -> int:
+        """Bytes of all hosts of a run together; a memory that the plan declares is that of each virtual node too."""
+        return self.memory_per_node * (nodes if plan.memory is not None or self.real_nodes else 1)
 
 
 class Source(Struct, frozen=True):
@@ -82,12 +82,12 @@ class Source(Struct, frozen=True):
         return max(0, self.whole_bytes - there)
 
 
-def sources(plan: Plan, base: Path, cache: Path, memory: Memory) -> dict[int, Source]:
+def sources(plan: Plan, base: Path, site: Site) -> dict[int, Source]:
     """The source of each table of the plan, by the table's number.
 
-    base: the plan's folder, which paths in it start from. cache: the folder that keeps datasets. Tables of one workload
-    share a dataset that is large enough for all of them. UsageError for an unknown workload, or a rule that its data
-    cannot meet; DataError for data that are not whole.
+    base: the plan's folder, which paths in it start from. Tables of one workload share a dataset that is large enough
+    for all of them. UsageError for an unknown workload, or a rule that its data cannot meet; DataError for data that
+    are not whole.
     """
     wanted: dict[tuple[object, ...], list[int]] = {}
     for number, run in enumerate(plan.run):
@@ -97,14 +97,14 @@ def sources(plan: Plan, base: Path, cache: Path, memory: Memory) -> dict[int, So
     for numbers in wanted.values():
         runs = [plan.run[number] for number in numbers]
         layout = _layout(plan, numbers[0])
-        needed = max(_needed(plan, run, layout, memory) for run in runs)
+        needed = max(_needed(plan, run, layout, site) for run in runs)
         name = next(name for name in _names(layout) if name not in names)
         names.add(name)
         if runs[0].data is not None:
             with errors_at(f"run[{numbers[0]}].data"):
                 source = _given_source(name, layout, base / runs[0].data, needed)
         else:
-            folder = cache / FOLDER if plan.dataset.folder is None else base / plan.dataset.folder
+            folder = Path(site.cache) / FOLDER if plan.dataset.folder is None else base / plan.dataset.folder
             source = _new_source(name, layout, folder.absolute(), needed, plan)
         by_table |= dict.fromkeys(numbers, source)
     return by_table
@@ -180,7 +180,7 @@ def _names(layout: Layout) -> Iterator[str]:
         number += 1
 
 
-def _needed(plan: Plan, run: Run, layout: Layout, memory: Memory) -> int:
+def _needed(plan: Plan, run: Run, layout: Layout, site: Site) -> int:
     """Bytes of training data: so many times the memory of all hosts, and enough samples for the steps.
 
     MLPerf Storage's rule (Submission_guidelines.md, v2.0, "datasize"): samples of at least 500 steps, and of five times
@@ -188,7 +188,7 @@ def _needed(plan: Plan, run: Run, layout: Layout, memory: Memory) -> int:
     """
     scales = plan.scales(run)
     ranks = max(nodes * per_node for nodes, per_node in scales)
-    of_memory = plan.dataset.times_memory * memory.of(max(nodes for nodes, _ in scales))
+    of_memory = plan.dataset.times_memory * site.memory_of(max(nodes for nodes, _ in scales), plan)
     batch = run.batch or registry.find(run.workload).of(run.variant).batch
     samples = max((plan.dataset.steps or 1) * batch * ranks, ranks)
     return math.ceil(max(of_memory, samples * layout.sample_bytes))

@@ -13,7 +13,7 @@ from dlio_bench.errors import BenchError, UsageError
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.commands.acceptance.campaign import why_unfinished
-from dlio_bench.harness.commands.acceptance.datasets import Memory, Source
+from dlio_bench.harness.commands.acceptance.datasets import Site, Source
 from dlio_bench.harness.commands.acceptance.parts import Part
 from dlio_bench.harness.commands.acceptance.plan import Plan, errors_at
 from dlio_bench.harness.commands.checkpoints import command as checkpoints
@@ -26,7 +26,6 @@ from dlio_bench.harness.commands.run.asked import data
 from dlio_bench.harness.commands.run.asked.jobs import jobs, require_machine
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.asked.request import Request, look_up
-from dlio_bench.harness.commands.run.asked.sizing import TrialSize
 from dlio_bench.harness.commands.run.measurement import plan_launch
 from dlio_bench.harness.commands.run.options import RUN
 from dlio_bench.harness.commands.run.told.foresight import READ, SINGLE, START_SECONDS, making_seconds, run_seconds
@@ -73,14 +72,14 @@ class Foreseen(Struct, frozen=True):
         return self.part.source.layout.workload, readers, scale
 
 
-def foresee(plan: Plan, part: Part, memory: Memory, folder: Path) -> Foreseen:
+def foresee(plan: Plan, part: Part, site: Site, folder: Path) -> Foreseen:
     """What a part will take; `folder`: the campaign's. UsageError for a run that cannot be."""
     if part.checkpoints is not None:
         return _foresee_checkpoints(plan, part, folder)
     assert part.source is not None
     request = request_of(plan, part) if part.kind == "run" else None
     if request is not None:
-        require_enough(plan, part, request, memory)
+        require_enough(plan, part, request, site)
     reason = why_unfinished(part, plan, folder)
     if part.kind == "storage" and reason is not None:
         _require_readers(plan, part.source)
@@ -173,7 +172,7 @@ def _require_possible(part: Part, request: Request, *, here: bool) -> None:
         size = request.trial_size(part.source.samples)
         [job] = jobs(request, size, part.source.folder, None)
         if here:
-            plan_launch(job, request.options.launcher)
+            plan_launch(job)
     except BenchError as error:
         raise type(error)(f"The plan's run of {part.name} cannot be made here: {error}") from None
 
@@ -199,39 +198,33 @@ def seconds(plan: Plan, part: Part, request: Request | None) -> float:
         return START_SECONDS
 
 
-def _read_bytes(part: Part, size: TrialSize) -> float:
-    """Stored bytes of the different samples that a trial reads."""
-    nodes, per_node = part.scale
-    assert part.source is not None
-    samples = min(size.trial_steps * size.batch * nodes * per_node, part.source.samples)
-    return samples * part.source.bytes / part.source.samples
-
-
-def require_enough(plan: Plan, part: Part, request: Request, memory: Memory) -> None:
+def require_enough(plan: Plan, part: Part, request: Request, site: Site) -> None:
     """UsageError where the table's `steps` make a trial read less than the rule on memory asks for."""
-    assert part.source is not None
-    needed = min(plan.dataset.times_memory * memory.of(part.scale[0]), part.source.bytes)
-    if request.options.steps is None:
+    steps, source, (nodes, per_node) = request.options.steps, part.source, part.scale
+    assert source is not None
+    if steps is None:
         return
-    read = _read_bytes(part, request.trial_size(part.source.samples))
-    if read < needed:
+    needed = min(plan.dataset.times_memory * site.memory_of(nodes, plan), source.bytes)
+    size = request.trial_size(source.samples)
+    different = min(size.trial_steps * size.batch * nodes * per_node, source.samples)  # samples
+    if (read := different * source.bytes / source.samples) < needed:
         raise UsageError(
-            f"steps = {request.options.steps}: a trial of {part.name} reads {format_bytes(read)} of different samples, "
+            f"steps = {steps}: a trial of {part.name} reads {format_bytes(read)} of different samples, "
             f"and times_memory = {plan.dataset.times_memory:g} asks for {format_bytes(needed)}. Write at least "
-            f"steps = {math.ceil(request.options.steps * needed / read)}, or leave steps out."
+            f"steps = {math.ceil(steps * needed / read)}, or leave steps out."
         )
 
 
 def document(
-    plan: Plan, digest: str, memory: Memory, places: Sequence[Place], free: int | None, foreseen: Sequence[Foreseen]
+    plan: Plan, digest: str, site: Site, places: Sequence[Place], free: int | None, foreseen: Sequence[Foreseen]
 ) -> dict[str, Any]:
     """The outlook as JSON: sizes in bytes, times in seconds."""
     left = [entry for entry in foreseen if entry.reason is not None]
     return {
         "system": plan.system.name,
         "plan_digest": digest,
-        "memory_per_node": memory.node,
-        "memory_declared": memory.declared,
+        "memory_per_node": site.memory_per_node,
+        "memory_declared": plan.memory is not None,
         "places": [to_json(place) for place in places],
         "hosts": _hosts(),
         "free_bytes": free,
@@ -257,7 +250,7 @@ def document(
 
 def lines(
     plan: Plan,
-    memory: Memory,
+    site: Site,
     sources: Sequence[Source],
     places: Sequence[Place],
     foreseen: Sequence[Foreseen],
@@ -266,9 +259,9 @@ def lines(
 ) -> Iterator[str]:
     """The outlook as lines of at most 80 columns, long paths excepted."""
     yield f"acceptance of {printable(plan.system.name)}"
-    of = "as the plan says" if memory.declared else "as this machine has"
-    shared = "" if memory.declared or memory.real_nodes else ", which virtual nodes share"
-    yield from wrapped(f"{format_bytes(memory.node)} a node, {of}{shared}", _head("memory"))
+    of = "as this machine has" if plan.memory is None else "as the plan says"
+    shared = ", which virtual nodes share" if plan.memory is None and not site.real_nodes else ""
+    yield from wrapped(f"{format_bytes(site.memory_per_node)} a node, {of}{shared}", _head("memory"))
     rule = f"at least {plan.dataset.times_memory:g} times the memory of all hosts"
     if plan.dataset.steps:
         rule += f", and {plan.dataset.steps} steps an epoch at the largest scale"

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from dlio_bench.harness.commands.acceptance.datasets import Source
 from dlio_bench.harness.commands.acceptance.plan import Checkpoints, Plan, Run
+from dlio_bench.harness.ground.subcommands import as_words
 from dlio_bench.reports.view.formatting import plural
 from dlio_bench.units import format_bytes
 
@@ -47,26 +48,24 @@ def parts(plan: Plan, base: Path, sources: Mapping[int, Source]) -> list[Part]:
 
 def _data(plan: Plan, source: Source) -> Part:
     layout, wanted = source.layout, plan.dataset
-    words = ["generate", layout.workload, "--out", str(source.folder), "--files", str(sum(source.files.values()))]
-    words += ["--variant", layout.variant, "--fill", wanted.fill, *(["--tiny"] if layout.tiny else [])]
+    files = sum(source.files.values())
+    given = {"out": source.folder, "files": files, "variant": layout.variant, "fill": wanted.fill, "tiny": layout.tiny}
     if wanted.nodes is not None or wanted.ranks_per_node is not None:
-        words += ["--nodes", str(wanted.nodes or 1), "--ranks-per-node", str(wanted.ranks_per_node or 1)]
-        words += _option("launcher", plan.launcher)
-    words += _option("timeout", plan.timeout)
-    files = plural(sum(source.files.values()), "file")
-    title = f"dataset of {layout.workload} {layout.variant}, {files}, {format_bytes(source.whole_bytes)}"
-    return Part("data", source.name, title, tuple(words), source.folder, source)
+        given |= {"nodes": wanted.nodes or 1, "ranks_per_node": wanted.ranks_per_node or 1, "launcher": plan.launcher}
+    words = ("generate", layout.workload, *as_words(given | {"timeout": plan.timeout}))
+    size = f"{plural(files, 'file')}, {format_bytes(source.whole_bytes)}"
+    title = f"dataset of {layout.workload} {layout.variant}, {size}"
+    return Part("data", source.name, title, words, source.folder, source)
 
 
 def _ceiling(plan: Plan, source: Source) -> Part:
     wanted = plan.storage
     assert wanted is not None
-    words = ["storage", "--data", str(source.folder), "--trials", str(wanted.trials)]
-    words += ["--ranks", _comma_list(wanted.ranks), "--threads", _comma_list(wanted.threads)]
-    words += [*_option("size", wanted.size), *_option("io", wanted.io)]
-    words += [*_option("launcher", plan.launcher), *_option("timeout", plan.timeout)]
+    counts = {"ranks": sorted(set(wanted.ranks)), "threads": sorted(set(wanted.threads))}
+    given = {"data": source.folder, "trials": wanted.trials, **counts, "size": wanted.size, "io": wanted.io}
+    words = ("storage", *as_words(given | _started(plan)))
     title = f"what the storage gives to any reader of {source.name}"
-    return Part("storage", source.name, title, tuple(words), Path(STORAGE) / f"{source.name}.json", source)
+    return Part("storage", source.name, title, words, Path(STORAGE) / f"{source.name}.json", source)
 
 
 def _runs(plan: Plan, base: Path, sources: Mapping[int, Source]) -> Iterator[Part]:
@@ -74,34 +73,32 @@ def _runs(plan: Plan, base: Path, sources: Mapping[int, Source]) -> Iterator[Par
         source = sources[number]
         for nodes, ranks in plan.scales(run):
             name = f"{run.workload}-{nodes}x{ranks}"
-            words = ["run", run.workload, "--reader", ",".join(run.readers), "--data", str(source.folder)]
-            words += ["--nodes", str(nodes), "--ranks-per-node", str(ranks)]
-            words += ["--trials", str(plan.trials), "--warmup-trials", str(plan.warmup_trials)]
-            words += ["--min-seconds", f"{plan.min_seconds:g}", "--cache", plan.cache]
-            words += _option("memory_per_node", plan.memory_per_node)
-            words += ["--tiny"] if run.tiny else []
-            for option, value in run.given.items():
-                words += _option(option, _from_base(option, value, base))
+            given = {
+                "reader": run.readers, "data": source.folder, "nodes": nodes, "ranks_per_node": ranks,
+                "trials": plan.trials, "warmup_trials": plan.warmup_trials, "min_seconds": f"{plan.min_seconds:g}",
+                "cache": plan.cache, "memory_per_node": plan.memory_per_node, "tiny": run.tiny,
+            }  # fmt: skip
+            given |= {option: _from_base(option, value, base) for option, value in run.given.items()}
             if plan.storage is not None and run.emulate_pfs is None:  # which nobody measured
-                words += ["--storage", f"{STORAGE}/{source.name}.json"]
-            words += [*_option("launcher", plan.launcher), *_option("timeout", plan.timeout)]
+                given["storage"] = f"{STORAGE}/{source.name}.json"
+            words = ("run", run.workload, *as_words(given | _started(plan)))
             title = f"{run.workload} on {plural(nodes, 'node')} x {plural(ranks, 'rank')}: {', '.join(run.readers)}"
-            yield Part("run", name, title, tuple(words), Path(RESULTS) / name, source, run, scale=(nodes, ranks))
+            yield Part("run", name, title, words, Path(RESULTS) / name, source, run, scale=(nodes, ranks))
 
 
 def _checkpoints(plan: Plan, base: Path) -> Iterator[Part]:
     for table in plan.checkpoint:
         for nodes, ranks in plan.scales(table):
             name = f"{table.model}-{table.layout}-{nodes}x{ranks}"
-            words = ["checkpoint", table.model, "--folder", str(base / table.folder), "--layout", table.layout]
-            words += ["--nodes", str(nodes), "--ranks-per-node", str(ranks), "--trials", str(plan.trials)]
-            for option in ("fraction", "shards", "checkpoints"):
-                words += _option(option, getattr(table, option))
-            words += [*_option("launcher", plan.launcher), *_option("timeout", plan.timeout)]
+            given = {
+                "folder": base / table.folder, "layout": table.layout, "nodes": nodes, "ranks_per_node": ranks,
+                "trials": plan.trials, "fraction": table.fraction, "shards": table.shards,
+                "checkpoints": table.checkpoints,
+            }  # fmt: skip
+            words = ("checkpoint", table.model, *as_words(given | _started(plan)))
             scale = f"{plural(nodes, 'node')} x {plural(ranks, 'rank')}"
             title = f"checkpoints of {table.model} ({table.layout}) on {scale}"
-            product = Path(RESULTS) / name
-            yield Part("checkpoint", name, title, tuple(words), product, None, None, table, (nodes, ranks))
+            yield Part("checkpoint", name, title, words, Path(RESULTS) / name, None, None, table, (nodes, ranks))
 
 
 def _from_base(option: str, value: str | int, base: Path) -> str | int:
@@ -112,9 +109,6 @@ def _from_base(option: str, value: str | int, base: Path) -> str | int:
     return f"{device}@{base / profile}" if option == "compute" and at else value
 
 
-def _option(name: str, value: str | int | None) -> list[str]:
-    return [] if value is None else [f"--{name.replace('_', '-')}", str(value)]
-
-
-def _comma_list(numbers: tuple[int, ...]) -> str:
-    return ",".join(map(str, sorted(set(numbers))))
+def _started(plan: Plan) -> dict[str, Any]:
+    """How all ranks of the plan are started."""
+    return {"launcher": plan.launcher, "timeout": plan.timeout}

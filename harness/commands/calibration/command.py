@@ -70,16 +70,12 @@ def measured(options: Options, progress: Progress) -> dict[str, Any]:
         shape = _shape(options, place)
         files = write_files(place, shape, seed, lambda done, all_: progress.amount("making test files", done, all_))
         job = Job(
-            nodes=options.nodes,
-            threads=options.threads,
+            options=replace(options, local=None if options.local is None else options.local.absolute()),
             sizes=tuple(size for size in options.sample_bytes if size <= shape.file_bytes),
             folder=str(place),
             files=tuple(Path(path).name for path in files.paths),
             file_bytes=shape.file_bytes,
-            local=None if options.local is None else str(options.local.absolute()),
-            workload=options.workload,
             seed=seed,
-            streams=options.streams,
         )
         with emulation.places(options.emulate_pfs, place, options.nodes) as (mounts, board):
             placed, show = replace(job, mounts=mounts, board=board), progress.under("calibrating")

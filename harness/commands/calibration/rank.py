@@ -18,6 +18,7 @@ from dlio_bench.harness.cluster.job import SavedJob
 from dlio_bench.harness.cluster.links import Address
 from dlio_bench.harness.cluster.peers import Peers, Serving
 from dlio_bench.harness.commands.calibration import streaming
+from dlio_bench.harness.commands.calibration.options import Options
 from dlio_bench.harness.commands.calibration.probes import Place, decode_rate, rate, tier_rates
 from dlio_bench.harness.commands.storage_bench import reading
 from dlio_bench.harness.training.compute import fine_timers
@@ -32,33 +33,27 @@ class Job(SavedJob, frozen=True):
     """One rank a node. files: names in `folder`, each of `file_bytes`; sizes: bytes of a read, ascending.
 
     mounts: node -> where it sees `folder`; board: counters of the emulated file system, empty where none is.
-    local: folder of the node-local tier, None where there is none. workload: whose decoding is measured, None for none.
-    streams: whether streams are measured where ADIOS2 is.
     """
 
-    nodes: int
-    threads: tuple[int, ...]
+    options: Options
     sizes: tuple[int, ...]
     folder: str
     files: tuple[str, ...]
     file_bytes: int
-    local: str | None
-    workload: str | None
     seed: int
     mounts: tuple[str, ...] = ()
     board: str = ""
-    streams: bool = True
 
     @property
     def ranks(self) -> int:
         """One of each node."""
-        return self.nodes
+        return self.options.nodes
 
     @property
     def counts(self) -> tuple[int, ...]:
         """Numbers of nodes that read at once: 1, 2, 4, ... and all."""
-        powers = (1 << power for power in range(self.nodes.bit_length()))
-        return tuple(sorted({*(count for count in powers if count <= self.nodes), self.nodes}))
+        powers = (1 << power for power in range(self.ranks.bit_length()))
+        return tuple(sorted({*(count for count in powers if count <= self.ranks), self.ranks}))
 
 
 def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
@@ -70,7 +65,7 @@ def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
     tier_rates (disk: None without a folder); hosts.
     """
     fine_timers()
-    place, most = _place(job, comm), max(job.threads)
+    nodes, place, most = comm.size, _place(job, comm), max(job.options.threads)
     typical = min(job.sizes, key=lambda size: abs(size - TYPICAL_BYTES))
     caller.tell("memory and local storage")
     of_node = together(comm, lambda: _of_node(job, typical) if comm.rank == 0 else {})[0]
@@ -81,14 +76,14 @@ def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
         caller.tell(f"one thread, reads of {size} bytes")
         stream[size] = rate(comm, place, size, _readers(comm, 1, 1), job.seed, opening)
     crowd = {}
-    for size in job.sizes[:SMALL] if job.nodes > 1 else ():
-        caller.tell(f"one thread on each of {job.nodes} nodes, reads of {size} bytes")
-        crowd[size] = rate(comm, place, size, _readers(comm, job.nodes, 1), job.seed, opening) / job.nodes
-    for nodes in job.counts:
-        caller.tell(f"{nodes} nodes x {most} threads")
-        pfs[nodes] = rate(comm, place, typical, _readers(comm, nodes, most), job.seed)
+    for size in job.sizes[:SMALL] if nodes > 1 else ():
+        caller.tell(f"one thread on each of {nodes} nodes, reads of {size} bytes")
+        crowd[size] = rate(comm, place, size, _readers(comm, nodes, 1), job.seed, opening) / nodes
+    for some in job.counts:
+        caller.tell(f"{some} nodes x {most} threads")
+        pfs[some] = rate(comm, place, typical, _readers(comm, some, most), job.seed)
     streams = {}
-    if job.streams:
+    if job.options.streams:
         caller.tell("streams")
         streams = streaming.measure(comm, Path(job.folder), job.sizes)
     caller.tell("network")
@@ -107,10 +102,11 @@ def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
 
 def _of_node(job: Job, size: int) -> dict[str, Any]:
     """Rates of a node's own memory, disk and decoding."""
+    threads, local, workload = job.options.threads, job.options.local, job.options.workload
     return {
-        "ram": tier_rates(None, job.threads, size, job.seed, cold=False),
-        "disk": None if job.local is None else tier_rates(Path(job.local), job.threads, size, job.seed, cold=True),
-        "preprocess": None if job.workload is None else decode_rate(job.workload),
+        "ram": tier_rates(None, threads, size, job.seed, cold=False),
+        "disk": None if local is None else tier_rates(local, threads, size, job.seed, cold=True),
+        "preprocess": None if workload is None else decode_rate(workload),
     }
 
 

@@ -25,7 +25,7 @@ from dlio_bench.harness.ground.folders import UNFINISHED, output_folder
 from dlio_bench.harness.ground.options import BUFFERED
 from dlio_bench.harness.ground.parts import Work, ending
 from dlio_bench.harness.ground.progress import Progress
-from dlio_bench.harness.ground.subcommands import going_on
+from dlio_bench.harness.ground.subcommands import as_words, going_on
 from dlio_bench.harness.machine.memory import memory
 from dlio_bench.harness.storage.pfs.spec import parse_spec
 from dlio_bench.reports import capacity as document
@@ -110,18 +110,16 @@ class Setting(Struct, frozen=True):
     def command(self, scale: Scale, *, null: bool, trials: int, out: Path) -> list[str]:
         """The words of `run` for a probe. null: with the data in the page cache, and nothing emulated below it."""
         options = self.options
-        words = [
-            "run", options.workload, "--nodes", str(scale.nodes), "--ranks-per-node", str(scale.ranks_per_node),
-            "--reader", options.reader, "--data", str(self.dataset), "--batch", str(self.batch),
-            "--steps", str(self.steps), "--compute", options.compute, "--cache", "warm" if null else "cold-epochs",
-            "--trials", str(trials), "--warmup-trials", str(int(trials > 1)), "--out", str(out), "--json",
-        ]  # fmt: skip
-        given = {name: getattr(options, name) for name in ("variant", "launcher", "threads")}
-        given |= {"staging": options.staging and f"{options.staging}B"}
-        given |= {} if null else {"io": options.io, "emulate-pfs": options.emulate_pfs}
-        words += [word for name, value in given.items() if value for word in (f"--{name}", str(value))]
-        words += ["--tiny"] if options.tiny else []
-        return words if trials > 1 and not null else [*words, "--no-verify"]
+        given = {
+            "nodes": scale.nodes, "ranks_per_node": scale.ranks_per_node, "reader": options.reader,
+            "data": self.dataset, "batch": self.batch, "steps": self.steps, "compute": options.compute,
+            "cache": "warm" if null else "cold-epochs", "trials": trials, "warmup_trials": int(trials > 1),
+            "out": out, "json": True, "variant": options.variant, "launcher": options.launcher,
+            "threads": options.threads, "staging": options.staging and f"{options.staging}B",
+            **({} if null else {"io": options.io, "emulate_pfs": options.emulate_pfs}),
+            "tiny": options.tiny, "no_verify": null or trials == 1,
+        }  # fmt: skip
+        return ["run", options.workload, *as_words(given)]
 
     def seconds(self, trials: int) -> float:
         """About how long a probe and its null run take where the storage gives half of what is asked."""

@@ -78,8 +78,7 @@ class GenerateOptions(Struct, frozen=True, kw_only=True):
     @property
     def amount(self) -> "Amount":
         """How much is to be made. UsageError if nothing or several things say it."""
-        said = {"files": self.files, "bytes": self.bytes, "fraction": self.fraction, "full": self.full or None}
-        given = [f"--{name}" for name, value in said.items() if value is not None]
+        given = opt.given(self, "files", "bytes", "fraction", "full")
         if len(given) != 1:
             problem = f"{' and '.join(given)} each say how much is made" if given else "Say how much is to be made"
             raise UsageError(f"{problem}. Give one of --files, --bytes, --fraction and --full.")

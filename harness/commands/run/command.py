@@ -93,7 +93,7 @@ def run(options: Options, earlier: Sequence[Result] = ()) -> int:
     validation, notes = request.passes(source.validation_samples, size)
     size = replace(size, notes=(*size.notes, *notes))
     planned = jobs(request, size, source.folder, validation)
-    launches = [plan_launch(job, options.launcher) for job in planned]  # refused before anything is made
+    launches = [plan_launch(job) for job in planned]  # refused before anything is made
     if options.predict:
         from dlio_bench.harness.commands.run.predicted.prediction import require_possible
 
@@ -171,9 +171,7 @@ def _measured(work: Work, place: resuming.Folder, tiers: tuple[str, ...]) -> tup
                     epochs=job.all_epochs,
                     epoch_seconds=size.trial_steps / size.epochs * job.step_seconds,
                 )
-                for measured, steps in measure(
-                    job, setting, place.path, request.options.launcher, progress, place.of, work.journal
-                ):
+                for measured, steps in measure(job, setting, place.path, progress, place.of, work.journal):
                     drafted = measured if predicted is None else predicted.beside(measured, job)
                     finished[job.nodes].append(_saved(repetition.noted(drafted, work.earlier), steps, place))
     except (BenchError, KeyboardInterrupt) as error:

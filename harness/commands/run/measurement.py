@@ -86,16 +86,16 @@ def placed(template: Job, dataset: Dataset, tiers: tuple[str, ...]) -> Iterator[
         yield replace(job, mounts=tuple(map(str, emulation.mounts)), board=str(emulation.board))
 
 
-def plan_launch(job: Job, launcher: str | None, work: Path = JOB) -> Launch:
+def plan_launch(job: Job, work: Path = JOB) -> Launch:
     """Choose the launcher and build its command. UsageError or EnvironmentFailure if that is impossible."""
-    return Ranks("commands.run.measured.rank", job.nodes, job.layout.ranks_per_node, launcher, job.virtual).start(work)
+    per_node, launcher = job.layout.ranks_per_node, job.options.launcher
+    return Ranks("commands.run.measured.rank", job.nodes, per_node, launcher, job.virtual).start(work)
 
 
 def measure(
     job: Job,
     setting: Setting,
     folder: Path,
-    launcher: str | None,
     progress: Progress,
     place: Callable[[str, Job], Path] | None = None,
     journal: Journal | None = None,
@@ -109,7 +109,7 @@ def measure(
     work = work_folder(folder)
     work.mkdir()
     job.save(work)
-    start = plan_launch(job, launcher, work.resolve())
+    start = plan_launch(job, work.resolve())
     launched_at, ready, began, verifying = time.monotonic(), 0.0, False, False
 
     def heard(event: dict[str, Any]) -> None:
@@ -167,7 +167,7 @@ def first_look(
     short = replace(template, options=options, epochs=2, trials=1, warmup_trials=0, validation=None)
     with placed(short, dataset, tiers) as job:
         progress.begin(f"{job.heading}  first look", trials=job.all_trials, epochs=job.all_epochs)
-        drafts = list(measure(job, Setting(request, dataset, ()), folder, request.options.launcher, progress))
+        drafts = list(measure(job, Setting(request, dataset, ()), folder, progress))
     epochs = [drafted.trials[0].epochs for drafted, _ in drafts]
     return [(first.seconds, later.seconds) for first, later in epochs]
 

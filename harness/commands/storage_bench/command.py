@@ -27,6 +27,7 @@ from dlio_bench.harness.commands.storage_bench.options import COLD, Options
 from dlio_bench.harness.commands.storage_bench.plan import Files, samples_in
 from dlio_bench.harness.commands.storage_bench.rank import SAMPLES_FILE, Job
 from dlio_bench.harness.commands.storage_bench.reading import REQUEST
+from dlio_bench.harness.ground import options as opt
 from dlio_bench.harness.ground.folders import cache_folder, require_file, require_storage, work_folder
 from dlio_bench.harness.ground.launching import launched
 from dlio_bench.harness.ground.options import DIRECT
@@ -85,9 +86,7 @@ def _require(options: Options) -> None:
         _require_ranges(options, stored[0])
     elif options.folder is not None:
         require_storage(options.folder, str(options.folder))
-    sources = {"--workload": options.workload, "--sample-size": options.sample_size, "--data": options.data}
-    given = [flag for flag, value in sources.items() if value is not None]
-    if len(given) > 1:
+    if len(given := opt.given(options, "workload", "sample_size", "data")) > 1:
         raise UsageError(f"{' and '.join(given)} each say what is read. Give one of them.")
     if options.io == DIRECT and options.folder is not None and not stored:
         require_folder(options.folder)
@@ -205,10 +204,7 @@ def _measure(
     if options.data is None and not in_objects.are_objects(files.paths):
         (place / EMPTY).mkdir(exist_ok=True)
         creates_in = str(place / EMPTY)
-    job = Job(
-        scale.count, options.threads, options.trials, options.cache, seed, creates_in, options.io,
-        files.paths, files.sizes,
-    )  # fmt: skip
+    job = Job(options, scale.count, seed, creates_in, files.paths, files.sizes)
     work = work_folder(place)
     work.mkdir()
     np.save(work / SAMPLES_FILE, files.samples)

@@ -12,7 +12,7 @@ from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.cluster.job import SavedJob
 from dlio_bench.harness.commands.storage_bench import in_objects, reading
 from dlio_bench.harness.commands.storage_bench.attestation import caches
-from dlio_bench.harness.commands.storage_bench.options import COLD
+from dlio_bench.harness.commands.storage_bench.options import COLD, Options
 from dlio_bench.harness.commands.storage_bench.plan import PATTERNS, RANGE, SEQUENTIAL, Files, share
 from dlio_bench.harness.ground.options import DIRECT
 from dlio_bench.harness.machine.mounts import cache_beyond
@@ -29,13 +29,10 @@ class Job(SavedJob, frozen=True):
     paths, sizes: as of `Files`, whose samples lie beside the job.
     """
 
+    options: Options
     ranks: int
-    threads: tuple[int, ...]
-    trials: int
-    cache: str
     seed: int  # of the random orders
     creates_in: str | None
-    io: str
     paths: tuple[str, ...]
     sizes: tuple[int, ...]
 
@@ -49,22 +46,22 @@ def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
 
     reads: for each pattern and number of threads its trials as in `_trial`; metadata: for each operation its rates.
     """
-    files = job.files(caller.folder)
-    alignment = together(comm, lambda: require(Path(files.paths[0])) if job.io == DIRECT else None)[comm.rank]
+    options, files = job.options, job.files(caller.folder)
+    alignment = together(comm, lambda: require(Path(files.paths[0])) if options.io == DIRECT else None)[comm.rank]
     size = max(reading.REQUEST, int(reading.rounded(files.samples, alignment)[:, 2].max()))
-    buffers = reading.buffers(max(job.threads), size)
+    buffers = reading.buffers(max(options.threads), size)
     stored = in_objects.are_objects(files.paths)
     # pattern, threads, and bytes of the requests at random places that only objects are read by
-    kinds = [(pattern, threads, 0) for threads in job.threads for pattern in PATTERNS]
+    kinds = [(pattern, threads, 0) for threads in options.threads for pattern in PATTERNS]
     if stored:
-        kinds += [(RANGE, threads, size) for threads in job.threads for size in in_objects.range_sizes(files)]
+        kinds += [(RANGE, threads, size) for threads in options.threads for size in in_objects.range_sizes(files)]
     trials: dict[tuple[str, int, int], list[dict[str, Any]]] = {kind: [] for kind in kinds}
     operations: dict[str, list[float]] = {reading.OPEN: [], reading.HEAD: [], reading.CREATE: []}
     made: list[list[str]] = []
-    for number in range(job.trials):
+    for number in range(options.trials):
         # all kinds take turns within a trial, so that a drift of the storage meets all of them alike
         for pattern, threads, asked in kinds:
-            caller.tell(f"trial {number + 1}/{job.trials}  {job.ranks} ranks x {threads} threads  {pattern}")
+            caller.tell(f"trial {number + 1}/{options.trials}  {job.ranks} ranks x {threads} threads  {pattern}")
             trial = _trial(job, files, comm, pattern, buffers[:threads], number, alignment, asked)
             trials[pattern, threads, asked].append(trial)
         of_file = (reading.HEAD, reading.heads) if stored else (reading.OPEN, reading.opens)
@@ -110,7 +107,7 @@ def _trial(
         )
         for thread, buffer in enumerate(buffers)
     ]
-    residency = _prepare_cache(job.cache, files, comm, direct=alignment is not None)
+    residency = _prepare_cache(job.options.cache, files, comm, direct=alignment is not None)
     # network file systems count nothing as read from a device, and a zero would look like a cache
     stored = in_objects.are_objects(files.paths)
     counted = stored or cache_beyond(Path(files.paths[0])) is None

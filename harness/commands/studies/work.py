@@ -12,6 +12,7 @@ from dlio_bench import documents
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.ground.folders import UNFINISHED
 from dlio_bench.harness.ground.parts import Work, ending
+from dlio_bench.harness.ground.subcommands import as_words
 from dlio_bench.reports.coupling import document as couple
 from dlio_bench.reports.document import earlier, result
 from dlio_bench.reports.document.files import write_whole
@@ -19,7 +20,7 @@ from dlio_bench.reports.document.types import SCHEMA
 from dlio_bench.reports.simulation import control_tree
 from dlio_bench.reports.simulation import document as simulation
 from dlio_bench.reports.study.rows import Row, matching, of_control_tree, of_couple, of_result, of_simulation
-from dlio_bench.reports.study.types import Need, Run, Size, Skipped, Study, Value
+from dlio_bench.reports.study.types import Need, Run, Size, Skipped, Study
 from dlio_bench.reports.study.verdicts import run_of
 from dlio_bench.units import parse_seconds
 
@@ -74,16 +75,7 @@ def words(study: Study, run: Run, size: Size) -> tuple[str, ...]:
     """
     options = dict(run.options) if run.command == "generate" else study.options | run.options | size.options
     options |= size.run.get(run.name, {})
-    given = [word for name, value in options.items() for word in _words(name, value)]
-    return (run.command, *([run.subject] if run.subject else []), *given)
-
-
-def _words(name: str, value: Value | list[Value]) -> list[str]:
-    if value is False:
-        return []
-    if value is True:
-        return [f"--{name}"]
-    return [f"--{name}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+    return (run.command, *([run.subject] if run.subject else []), *as_words(options))
 
 
 def missing_need(needs: Sequence[Need]) -> str:

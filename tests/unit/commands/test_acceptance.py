@@ -17,8 +17,7 @@ from dlio_bench.harness import cli
 from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.cluster.environment import host_name, mount_at
 from dlio_bench.harness.commands.acceptance import campaign, contract, datasets, handover, outlook
-from dlio_bench.harness.commands.acceptance.campaign import Site
-from dlio_bench.harness.commands.acceptance.datasets import Memory
+from dlio_bench.harness.commands.acceptance.datasets import Site
 from dlio_bench.harness.commands.acceptance.options import SHIPPED
 from dlio_bench.harness.commands.acceptance.plan import load, node_count
 from dlio_bench.harness.ground import parts as ground
@@ -29,7 +28,7 @@ from dlio_bench.reports.document import result
 from dlio_bench.reports.document.environment import Host, Mount
 from dlio_bench.reports.document.typed import convert, to_json
 from tests.datasets import made
-from tests.plans import BASIC, GIB, SMALL, plan_of, planned, run_of, written
+from tests.plans import BASIC, GIB, SMALL, plan_of, planned, run_of, sources_of, written
 from tests.results import complete
 
 
@@ -121,16 +120,18 @@ def test_a_run_that_cannot_be_is_refused_by_its_file_and_key(
 
 
 @pytest.mark.parametrize(
-    ("memory", "nodes", "hosts"),
+    ("declared", "real_nodes", "hosts"),
     [
-        (Memory(GIB, declared=True, real_nodes=False), 4, 4),
-        (Memory(GIB, declared=False, real_nodes=True), 4, 4),
-        (Memory(GIB, declared=False, real_nodes=False), 4, 1),  # virtual nodes share a machine
+        ({"memory_per_node": "1GiB"}, False, 4),
+        ({}, True, 4),
+        ({}, False, 1),  # virtual nodes share a machine
     ],
 )
-def test_data_exceed_the_memory_of_all_hosts(memory: Memory, nodes: int, hosts: int, tmp_path: Path) -> None:
-    plan = plan_of(run=run_of(tiny=False), nodes=[1, nodes], dataset={"times_memory": 5})
-    source = datasets.sources(plan, tmp_path, tmp_path, memory)[0]
+def test_data_exceed_the_memory_of_all_hosts(
+    declared: dict[str, str], real_nodes: bool, hosts: int, tmp_path: Path
+) -> None:
+    plan = plan_of(run=run_of(tiny=False), nodes=[1, 4], dataset={"times_memory": 5}, **declared)
+    source = sources_of(plan, tmp_path, Site(GIB, real_nodes, cache=""))[0]
     assert source.needed == 5 * hosts * GIB
     assert 0 <= source.bytes - source.needed < 2 * source.layout.file_bytes
     assert source.whole_bytes > source.bytes  # validation and test data come with it
@@ -138,42 +139,42 @@ def test_data_exceed_the_memory_of_all_hosts(memory: Memory, nodes: int, hosts: 
 
 def test_data_have_enough_samples_for_the_steps_of_the_largest_scale(tmp_path: Path) -> None:
     plan = plan_of(run=run_of(batch=3), nodes=[1, 2], ranks_per_node=[4], dataset={"times_memory": 0, "steps": 20})
-    source = datasets.sources(plan, tmp_path, tmp_path, SMALL)[0]
+    source = sources_of(plan, tmp_path)[0]
     assert 20 * 3 * 8 <= source.samples <= 20 * 3 * 8 + 2
 
 
 def test_tables_of_one_workload_share_the_data_of_the_larger(tmp_path: Path) -> None:
     runs = [*run_of(), *run_of(nodes=[4])]
-    by_table = datasets.sources(plan_of(run=runs), tmp_path, tmp_path, SMALL)
+    by_table = sources_of(plan_of(run=runs), tmp_path)
     assert by_table[0] is by_table[1]
     assert by_table[0].samples >= 16 * 4
 
 
 def test_data_larger_than_published_are_made_unless_the_plan_says_otherwise(tmp_path: Path) -> None:
-    memory = Memory(1000 * GIB, declared=True, real_nodes=False)
+    site = Site(1000 * GIB, real_nodes=True, cache="")
     dataset = {"times_memory": 5}
-    source = datasets.sources(plan_of(run=run_of(tiny=False), dataset=dataset), tmp_path, tmp_path, memory)[0]
+    source = sources_of(plan_of(run=run_of(tiny=False), dataset=dataset), tmp_path, site)[0]
     assert source.bytes >= source.needed == 5000 * GIB
     plan = plan_of(run=run_of(tiny=False), dataset=dataset | {"at_most_published": True})
-    source = datasets.sources(plan, tmp_path, tmp_path, memory)[0]
+    source = sources_of(plan, tmp_path, site)[0]
     assert source.bytes < source.needed
     assert source.samples == 50190
     plan = plan_of(run=run_of(tiny=False), dataset={"times_memory": 1000}, nodes=[10_000])
     with pytest.raises(UsageError, match=r"\[dataset\]: .* files are too many"):
-        datasets.sources(plan, tmp_path, tmp_path, memory)
+        sources_of(plan, tmp_path, site)
 
 
 def test_given_data_that_are_too_few_or_others_are_refused(tmp_path: Path) -> None:
     made(tmp_path / "set", "cdb", 5)
     few = run_of(data="set")
-    source = datasets.sources(plan_of(run=few, dataset={"times_memory": 0, "steps": 5}), tmp_path, tmp_path, SMALL)[0]
+    source = sources_of(plan_of(run=few, dataset={"times_memory": 0, "steps": 5}), tmp_path)[0]
     assert source.is_given
     assert (source.samples, source.missing_bytes()) == (5, 0)
     with pytest.raises(UsageError, match="Name a larger dataset"):
-        datasets.sources(plan_of(run=few), tmp_path, tmp_path, SMALL)
+        sources_of(plan_of(run=few), tmp_path)
     other = [{"workload": "cosmoflow", "readers": ["naive"], "tiny": True, "data": "set"}]
     with pytest.raises(UsageError, match="holds cdb cori, but the plan's run is of cosmoflow"):
-        datasets.sources(plan_of(run=other), tmp_path, tmp_path, SMALL)
+        sources_of(plan_of(run=other), tmp_path)
 
 
 def test_missing_space_is_told_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,12 +187,12 @@ def test_missing_space_is_told_in_bytes(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_trial_that_is_cut_short_must_still_exceed_the_memory(tmp_path: Path) -> None:
-    memory = Memory(10**9, declared=True, real_nodes=False)
+    site = Site(10**9, real_nodes=True, cache="")
     for steps, refused in ((80, True), (90, False)):  # of 60.2 MB each; 5 GB are asked for
         plan = plan_of(run=run_of(tiny=False, steps=steps, compute="none"), dataset={"times_memory": 5})
-        part = planned(plan, tmp_path, memory)[-1]
+        part = planned(plan, tmp_path, site)[-1]
         try:
-            outlook.require_enough(plan, part, outlook.request_of(plan, part), memory)
+            outlook.require_enough(plan, part, outlook.request_of(plan, part), site)
         except UsageError as error:
             assert refused
             assert "Write at least steps = 84" in str(error)  # noqa: PT017
@@ -423,8 +424,8 @@ def test_example_plans_are_whole_and_can_answer_their_limits(
     assert capsys.readouterr().out == path.read_text()
     plan, _ = load(path)
     asked, _ = contract.limits_of(plan, path)
-    memory = Memory(plan.memory or 0, declared=True, real_nodes=True)
-    foreseen = [outlook.foresee(plan, part, memory, tmp_path / "out") for part in planned(plan, tmp_path, memory)]
+    site = Site(plan.memory or 1, real_nodes=True, cache="")
+    foreseen = [outlook.foresee(plan, part, site, tmp_path / "out") for part in planned(plan, tmp_path, site)]
     contract.require_answerable(plan, path, asked, [entry for entry in foreseen if entry.request])
     assert len(foreseen) == {"one-machine": 3, "slurm": 9, "mlperf-storage": 6}[name]
 

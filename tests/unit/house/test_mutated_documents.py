@@ -18,7 +18,7 @@ from dlio_bench.documents import DEEPEST, load_json, load_toml, read
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster import system
 from dlio_bench.harness.commands.acceptance import campaign, contract, outlook, plan
-from dlio_bench.harness.commands.acceptance.datasets import Memory, sources
+from dlio_bench.harness.commands.acceptance.datasets import Site, sources
 from dlio_bench.harness.commands.acceptance.parts import parts
 from dlio_bench.reports import kinds, storage
 from dlio_bench.reports.document import result
@@ -141,8 +141,8 @@ def test_plans_of_acceptances(in_memory: Path, chance: random.Random) -> None:
     def use() -> None:
         asked, _ = plan.load(path)
         contract.limits_of(asked, path)
-        memory = Memory(1 << 30, declared=False, real_nodes=True)
-        outlook.request_of(asked, parts(asked, in_memory, sources(asked, in_memory, in_memory, memory))[-1])
+        site = Site(1 << 30, real_nodes=True, cache=str(in_memory))
+        outlook.request_of(asked, parts(asked, in_memory, sources(asked, in_memory, site))[-1])
         campaign.digest(asked)
 
     ends_well(use)

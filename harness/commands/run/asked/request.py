@@ -29,6 +29,7 @@ from dlio_bench.harness.commands.run.asked.sizing import (
     trial_size,
 )
 from dlio_bench.harness.commands.run.asked.training import Inference, TrainedModel, Training, Validation
+from dlio_bench.harness.ground import options as opt
 from dlio_bench.harness.ground.defaults import MOST_BYTES, STEPS, TIMED_SECONDS
 from dlio_bench.harness.plan.orders import find_order
 from dlio_bench.harness.plan.policies import STREAM, Policy, order_of
@@ -267,21 +268,14 @@ def streaming_of(options: Options, rows: Sequence[Policy]) -> Streaming | None:
 
     UsageError for options that do not fit together; EnvironmentFailure without ADIOS2.
     """
-    given = {
-        "--stream": options.stream,
-        "--producers": options.producers,
-        "--inline": options.inline,
-        "--stream-engine": options.stream_engine,
-        "--stream-transport": options.stream_transport,
-        "--stream-queue": options.stream_queue,
-        "--stream-full": options.stream_full,
-    }
+    names = ("stream", "producers", "inline", "stream_engine", "stream_transport", "stream_queue", "stream_full")
+    given = opt.given(options, *names)
     if not any(row.delivery == STREAM for row in rows):
         refuse(given, " is for readers that stream. Add --reader stream, or leave it out.")
         return None
     if options.inline:
         for flag in given.keys() - {"--inline", "--stream-queue"}:
-            if given[flag] is not None and (flag, given[flag]) != ("--stream", PLANNED):
+            if (flag, given[flag]) != ("--stream", PLANNED):
                 raise UsageError(
                     f"--inline: a thread of each trainer's process is its producer, by the plan of that trainer. Leave "
                     f"out {flag}, or --inline."

@@ -19,6 +19,7 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import PHYSICAL, RANDOM, VALIDATION, Layout
 from dlio_bench.errors import UsageError, refuse
 from dlio_bench.harness.commands.run.asked.options import Options
+from dlio_bench.harness.ground import options as opt
 from dlio_bench.harness.plan.policies import OWN, REDRAWN, Policy
 from dlio_bench.harness.plan.shape import KEEP, ONE_ORDER
 from dlio_bench.harness.streams.settings import ON_DEMAND, ROUND_ROBIN
@@ -138,19 +139,10 @@ def require_labelled(options: Options, dataset: Dataset) -> None:
 
 def _refuse_alone(options: Options) -> None:
     """UsageError for an option of training without --compute train. An inference may have --resume."""
-    training = {
-        "--exchange": options.exchange is not None,
-        "--precision": options.precision is not None,
-        "--fp16-gradients": options.fp16_gradients,
-        "--gradient-lag": options.gradient_lag != 0,
-        "--hierarchical": options.hierarchical,
-        "--leaders": options.leaders is not None,
-        "--exchange-timeout": options.exchange_timeout is not None,
-        "--checkpoint": options.checkpoint is not None,
-        "--resume": options.resume is not None and options.mode != INFER,
-    }
+    names = ("exchange", "precision", "fp16_gradients", "gradient_lag", "hierarchical", "leaders", "exchange_timeout")
+    training = opt.given(options, *names, "checkpoint", *([] if options.mode == INFER else ["resume"]))
     trains_nothing = f"--compute {options.compute} trains nothing. Add --compute train, or leave it out."
-    refuse(training, f" is an option of training, and {trains_nothing}")
+    refuse(dict.fromkeys(training, True), f" is an option of training, and {trains_nothing}")
 
 
 class Inference(Struct, frozen=True):

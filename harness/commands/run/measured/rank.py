@@ -73,7 +73,7 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
 
 def _measure(rank: Rank, device: str, pipeline: Pipeline | None) -> None:
     """Run all trials of all readers, and then verify."""
-    job, comm, peers, tell = rank.job, rank.comm, rank.peers, rank.tell
+    job, comm, tell = rank.job, rank.comm, rank.tell
     rank, contenders = _contenders(rank, pipeline)
     if job.has_network:
         tell({"event": "compile"})
@@ -94,8 +94,7 @@ def _measure(rank: Rank, device: str, pipeline: Pipeline | None) -> None:
                         documents.save(finished[one.name], rank.folder / f"{one.name}.json")
     for one in contenders if job.options.verify else ():
         tell({"event": "verify", "reader": one.name})
-        ordered, different = one.row.order_known, one.trials[0].different
-        verified = verify(one.reader, job, one.times, comm, peers, ordered=ordered, different=different)
+        verified = verify(one, rank)
         if comm.rank == 0:
             documents.save(replace(finished[one.name], verified=verified), rank.folder / f"{one.name}.json")
     comm.barrier()
@@ -103,7 +102,7 @@ def _measure(rank: Rank, device: str, pipeline: Pipeline | None) -> None:
 
 def _contenders(rank: Rank, pipeline: Pipeline | None) -> tuple[Rank, list[Contender]]:
     """The readers of the job, open, with the plans of their trials; and the rank with what they read."""
-    job, site, comm, peers = rank.job, rank.site, rank.comm, rank.peers
+    job, site, comm = rank.job, rank.site, rank.comm
     shape = shape_of(job, site.origin)
     workload = job.application
     behind = BEHIND_EPOCHS(job, site.origin)
@@ -127,20 +126,17 @@ def _contenders(rank: Rank, pipeline: Pipeline | None) -> tuple[Rank, list[Conte
     contenders = []
     for name, row in job.readers.items():
         # opening a reader allocates its buffers, and fails if they are too small, before anything is timed
-        asked = _asked(job, site.dataset, comm, peers, trials[name])
-        reader = opened(row, views[name], asked, allowed, site.context, pipeline)
+        reader = opened(row, views[name], _asked(rank, trials[name]), allowed, site.context, pipeline)
         contenders.append(Contender(name, row, reader, trials[name]))
     return replace(rank, site=replace(site, sharded=sharded(job, views))), contenders
 
 
-def _asked(
-    job: Job, dataset: Dataset, comm: Comm, peers: Comm, trials: Sequence[Trial]
-) -> Iterator[tuple[int, Sequence[Ids]]]:
+def _asked(rank: Rank, trials: Sequence[Trial]) -> Iterator[tuple[int, Sequence[Ids]]]:
     """All that a reader is asked for on this rank: by the verification and by its trials."""
-    yield from whole_dataset(dataset, job, peers.size, peers.rank)
+    yield from whole_dataset(rank.site.dataset, rank.job, rank.peers.size, rank.peers.rank)
     for trial in trials:
-        yield from trial.behind(comm.rank).items()
-        yield from ((epoch, steps_of(ids)) for epoch, ids in enumerate(trial.ids(comm.rank)))
+        yield from trial.behind(rank.comm.rank).items()
+        yield from ((epoch, steps_of(ids)) for epoch, ids in enumerate(trial.ids(rank.comm.rank)))
 
 
 def _finished(one: Contender, rank: Rank, networks: list[Network | None]) -> ReaderMeasured:

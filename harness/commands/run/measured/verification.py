@@ -16,23 +16,22 @@ from dlio_bench.harness.cluster.comm import Comm, Solo
 from dlio_bench.harness.commands.run.asked.job import Job, samples_of
 from dlio_bench.harness.commands.run.measured.consumer import damaged, marks, require_planned, require_same_set
 from dlio_bench.harness.commands.run.measured.documents import Verified
-from dlio_bench.harness.commands.run.measured.times import TrialTimes
+from dlio_bench.harness.commands.run.measured.observer import Rank
+from dlio_bench.harness.commands.run.measured.trial import Contender
 from dlio_bench.harness.plan.orders import every_sample_once
 from dlio_bench.harness.plan.shape import PIPELINE
-from dlio_bench.harness.readers.session import Reader, Tally, planned
+from dlio_bench.harness.readers.session import Tally, planned
 
 SHOWN = 5  # damaged fields named in a result; the count is exact
 
 
-def verify(
-    reader: Reader, job: Job, trials: Sequence[TrialTimes], comm: Comm, peers: Comm, *, ordered: bool, different: int
-) -> Verified:
+def verify(one: Contender, rank: Rank) -> Verified:
     """Verify content on all ranks together, then compare every delivery of timed steps and passes with it.
 
-    different: samples that an epoch delivers, each counted once; each goes to `job.deliveries` ranks of each model.
-    peers: the ranks of this rank's model, which share the samples: every model gets the whole dataset. Of a pipeline
-    each stage verifies the fields that it reads.
+    Each sample of an epoch goes to `job.deliveries` ranks of each model. The ranks of this rank's model share the
+    samples: every model gets the whole dataset. Of a pipeline each stage verifies the fields that it reads.
     """
+    job, comm, peers, reader = rank.job, rank.comm, rank.peers, one.reader
     dataset = reader.sample_view.dataset
     table = np.zeros(dataset.samples, dtype=np.uint64)
     lines: list[str] = []
@@ -48,7 +47,7 @@ def verify(
 
     with reader.session(planned(reader.sample_view, parts, ids_read), Tally()) as batches:
         for ids, batch in zip(share, batches, strict=True):
-            require_planned(batch, ids, ordered=ordered)
+            require_planned(batch, ids, ordered=one.row.order_known)
             lines += damaged(batch, reader.sample_view)
             table[batch.ids] = marks(batch)
             delivered.append(batch.ids.copy())
@@ -61,14 +60,16 @@ def verify(
     once: list[bool] = []  # of each epoch, for this model
     alike: list[bool] = []
     passes_once: list[bool] = []
-    for times in trials:
+    for times in one.times:
         ids = times.log.ids.reshape(len(times.plan), -1)
         filled = times.log.ids >= 0
         for epoch in ids:
             seen = _seen(epoch[epoch >= 0], dataset.samples, sharing)
             came = seen[seen > 0]
             # --last pad delivers some of them twice
-            once.append(len(came) == different and bool((came == job.deliveries).all() or job.last == "pad"))
+            once.append(
+                len(came) == one.trials[0].different and bool((came == job.deliveries).all() or job.last == "pad")
+            )
             alike.append(len(set(peers.allgather(sha256(epoch.tobytes()).digest()))) == 1)
         deliveries += int(filled.sum()) if fields_read else 0
         altered += int((table[times.log.ids[filled]] != times.log.samples[filled]).sum())
@@ -87,9 +88,9 @@ def verify(
         damaged=shown,
         deliveries=totals[1],
         altered_deliveries=totals[2],
-        epochs=sum(len(times.plan) for times in trials),
+        epochs=sum(len(times.plan) for times in one.times),
         epochs_once=_everywhere(once, comm),
-        passes=sum(len(times.passes) for times in trials),
+        passes=sum(len(times.passes) for times in one.times),
         passes_once=_everywhere(passes_once, comm),
         epochs_alike=_everywhere(alike, comm),
     )
