@@ -204,4 +204,3 @@ def test_show_names_what_it_cannot_read(tmp_path: Path, capsys: pytest.CaptureFi
     said = capsys.readouterr().err
     assert f"{tmp_path}/result.json" in said
     assert "\x1b" not in said
-    assert main(["show", str(tmp_path / "nothing")]) == 2

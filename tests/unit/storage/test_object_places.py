@@ -50,14 +50,6 @@ def test_an_endpoint_that_is_none_is_refused_by_its_variable(named: str, monkeyp
     assert "hid" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("place", "said"), [("S3://bucket/x", "Did you mean"), ("s3:bucket", "Did you mean"), ("s3://bucket/../x", "'..'")]
-)
-def test_a_place_that_is_almost_one_is_refused(place: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        objects.url_of(Path(place))
-
-
 def test_without_obstore_a_store_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "find_spec", lambda _: None)
     with pytest.raises(EnvironmentFailure, match=r"pip install 'dlio-bench\[s3\]'"):
