@@ -11,7 +11,6 @@ from dlio_bench.reports.run.machines import built
 from tests.results import Complete
 
 Drafted = tuple[dict[str, Any], dict[str, Any]]
-GOLDEN = Path(__file__).parents[2] / "golden"
 
 
 def test_hosts_that_differ_are_shown_apart(made: Complete) -> None:

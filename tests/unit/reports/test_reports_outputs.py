@@ -23,11 +23,11 @@ from dlio_bench.reports.traces import trainers
 from dlio_bench.reports.view import formatting
 from dlio_bench.reports.view.drawing import log_axis
 from dlio_bench.wrapping import WIDTH
+from tests.goldens import require_golden
 from tests.pages import Page
 from tests.results import Complete, complete
 
 Drafted = tuple[dict[str, Any], dict[str, Any]]
-GOLDEN = Path(__file__).parents[2] / "golden"
 
 
 def fail_content(draft: dict[str, Any]) -> None:
@@ -63,14 +63,10 @@ CASES: dict[str, Callable[[Complete], list[Result]]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_text_is_the_golden_one(made: Complete, case: str) -> None:
-    """To accept a change of wording, write the new text into the golden file and read its difference."""
-    results = CASES[case](made)
-    for name, verbose in (("report", False), ("detail", True)):
-        found = text.render(results, verbose=verbose)
-        assert found == (GOLDEN / f"{name}-{case}.txt").read_text("utf-8")
-        assert max(map(len, found.splitlines())) <= WIDTH
+def test_texts_are_the_golden_ones(made: Complete) -> None:
+    results = {case: make(made) for case, make in CASES.items()}
+    require_golden("report", {case: text.render(of) for case, of in results.items()})
+    require_golden("detail", {case: text.render(of, verbose=True) for case, of in results.items()})
 
 
 @pytest.mark.parametrize(
