@@ -53,12 +53,23 @@ def of_caches(draft: dict[str, Any]) -> None:
         trial["bytes_device"] = trial["epochs"][0]["bytes_device"]
 
 
+def cluster(draft: dict[str, Any]) -> None:
+    """Six hosts with a network, clocks that are off, and a job that was begun again."""
+    environment = draft["environment"]
+    hosts = {f"node{number:02}": environment["hosts"]["node01"] for number in range(1, 7)}
+    hosts["node02"] = hosts["node02"] | {"clock_offset_seconds": -2.0}
+    hosts["node03"] = hosts["node03"] | {"clock_offset_seconds": 0.05}
+    launcher = {"name": "mpirun", "argv": [], "retries": 1}
+    environment |= {"hosts": hosts, "interfaces": {"node01": "ib0 10.0.0.1"}, "restarts": 2, "launcher": launcher}
+
+
 CASES: dict[str, Callable[[Complete], list[Result]]] = {
     "one": lambda made: [made()[0]],
     "five-trials": lambda made: [made(trials=5)[0]],
     "invalid": lambda made: [made(change=fail_content)[0]],
     "readers": lambda made: [made(reader, change=of_caches)[0] for reader in ("naive", "shuffled", "prefetch")],
     "scaling": lambda made: [made(reader, nodes)[0] for reader in ("naive", "prefetch") for nodes in (1, 4)],
+    "cluster": lambda made: [made(change=cluster)[0]],
     "tiny": lambda made: [made(reader, change=tiny)[0] for reader in ("naive", "prefetch")],
 }
 
