@@ -126,6 +126,7 @@ def test_what_is_told_to_submit_can_be_pasted(slurm: Path, capsys: pytest.Captur
     ("words", "reason"),
     [
         (["run", "cdb", "--reader", "nave"], "Did you mean 'naive'?"),
+        (["--time", "1min", "run", "cdb", "--tiny"], "does not suffice"),
         (["--account", "a\n#SBATCH --uid=0", "run", "cdb"], "--account 'a\\n#SBATCH --uid=0' has a line break"),
         (["--job-name", "a\nb", "run", "cdb"], "has a line break"),
     ],
