@@ -163,7 +163,6 @@ def test_the_dataset_is_found_by_its_digest(first: Path, tmp_path: Path, planned
 def test_what_would_not_be_a_repetition_is_refused(first: Path, edited: Any, refused: Any, tmp_path: Path) -> None:
     assert "--nodes would change it" in refused("run", "--from", str(first), "--nodes", "3")
     assert "--nodes would change it" in refused("run", "--from", str(first), "--nodes", "2,1")
-    assert "run needs a WORKLOAD" in refused("run", "--nodes", "2")
 
     old = edited("old", lambda document: document.pop("options"))
     told = refused("run", "--from", str(old))

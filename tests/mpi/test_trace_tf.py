@@ -1,7 +1,6 @@
 """`run --trace tf`: what TensorFlow did, on the clock of our spans, and what the trainers waited for."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -105,10 +104,6 @@ def the_table_adds_up_to_the_stalls_and_says_what_is_derived(place: Path, capsys
     assert f"in the first {STEPS} steps of trial 1, by TensorFlow's trace:" in text
     assert "* derived: TensorFlow reports no bytes of it" in text
     assert "Times of TensorFlow's operations are right to" in text
-
-
-def test_without_tensorflow_there_is_nothing_to_trace(refused: Callable[..., str]) -> None:
-    assert "--reader upstream or tfdata or --compute train" in refused("run", "cdb", "--tiny", "--trace", "tf")
 
 
 def operations_are_in_the_trace_in_rows_that_nest(place: Path, trace: Path) -> None:

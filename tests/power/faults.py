@@ -305,7 +305,7 @@ FAULTS = [
     *_faults(
         "harness/cluster/watch.py",
         ("and not self._pulses[rank][\"waiting\"]", "", "who waits for others stands not still",
-         "unit/ground/test_watch.py"),
+         "unit/cluster/test_rank_watch.py"),
     ),
     *_faults(
         "harness/cluster/launchers.py",

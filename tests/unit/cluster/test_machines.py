@@ -6,12 +6,11 @@ from typing import Any
 from dlio_bench.harness.cluster import environment
 from dlio_bench.harness.machine import mounts
 from dlio_bench.reports.document.environment import Host
-from dlio_bench.reports.run import facts, html, text
+from dlio_bench.reports.run import facts, html
 from dlio_bench.reports.run.machines import built
 from tests.results import Complete
 
 Drafted = tuple[dict[str, Any], dict[str, Any]]
-GOLDEN = Path(__file__).parents[2] / "golden"
 
 
 def test_hosts_that_differ_are_shown_apart(made: Complete) -> None:
@@ -61,23 +60,6 @@ def test_hosts_do_not_differ_by_their_names_and_the_folders_made_on_them(made: C
     pair = made(change=second_host)
     assert not facts.hosts_differ(facts.environment([pair[0]]))
     assert "(hosts differ)" not in html.page([pair])
-
-
-def test_all_that_is_known_names_hosts_network_clocks_and_what_was_begun_again(made: Complete) -> None:
-    def cluster(draft: dict[str, Any]) -> None:
-        environment = draft["environment"]
-        hosts = {f"node{number:02}": environment["hosts"]["node01"] for number in range(1, 7)}
-        hosts["node02"] = hosts["node02"] | {"clock_offset_seconds": -2.0}
-        hosts["node03"] = hosts["node03"] | {"clock_offset_seconds": 0.05}
-        launcher = {"name": "mpirun", "argv": [], "retries": 1}
-        environment |= {"hosts": hosts, "interfaces": {"node01": "ib0 10.0.0.1"}, "restarts": 2, "launcher": launcher}
-
-    told = " ".join(text.render([made(change=cluster)[0]], verbose=True).split())
-    assert "ran on node01, node02, node03, node04 and 2 more (6 in all)" in told
-    assert "ib0 10.0.0.1 of node01" in told
-    assert "clocks: node02 2 s behind the scheduler" in told
-    assert "begun the job again 2 times" in told
-    assert "mpirun was started again 1 time" in told
 
 
 def test_a_machine_is_one_host_however_often_it_was_used(made: Complete) -> None:

@@ -24,6 +24,7 @@ from dlio_bench.reports.checkpoint.metrics import CHECKPOINT_METRICS, metrics
 from dlio_bench.reports.checkpoint.types import Document
 from dlio_bench.reports.document import result_file
 from dlio_bench.reports.document.typed import convert, to_json
+from tests.goldens import require_golden
 
 SMALL = ("checkpoint", "hepcnn", "--fraction", "1%", "--shards", "2")
 MEASURED = Path("out")
@@ -52,17 +53,49 @@ def judged(folder: Path, limits: str, capsys: pytest.CaptureFixture[str]) -> tup
     return status, json.loads(capsys.readouterr().out)
 
 
-def test_rates_count_the_slowest_rank_and_both_means_are_told(result: Path) -> None:
-    def two_ranks(content: dict[str, Any]) -> None:
-        content |= {"ranks_per_node": 2, "rank_hosts": ["a", "a"], "bytes": 100}
-        for trial in content["trials"]:
-            for number, write in enumerate(trial["writes"]):
-                write |= {"bytes": 100, "seconds": 4.0 - 3 * number, "rank_seconds": [0.5, 3.5],
-                          "rank_synced": [0.25, 1.75], "rank_waited": [0, 0.5], "rank_made": [0, 0],
-                          "commit_seconds": 1.0, "commit_synced": 1.0}  # fmt: skip
-            for read in trial["reads"]:
-                read |= {"seconds": 2.0, "rank_seconds": [1.0, 2.0]}
+def two_ranks(content: dict[str, Any]) -> None:
+    content |= {"ranks_per_node": 2, "rank_hosts": ["a", "a"], "bytes": 100}
+    for trial in content["trials"]:
+        for number, write in enumerate(trial["writes"]):
+            write |= {"bytes": 100, "seconds": 4.0 - 3 * number, "rank_seconds": [0.5, 3.5],
+                      "rank_synced": [0.25, 1.75], "rank_waited": [0, 0.5], "rank_made": [0, 0],
+                      "commit_seconds": 1.0, "commit_synced": 1.0}  # fmt: skip
+        for read in trial["reads"]:
+            read |= {"seconds": 2.0, "rank_seconds": [1.0, 2.0]}
 
+
+def two_trials(content: dict[str, Any]) -> None:
+    """The median of their rates is another than the rate of their median time."""
+    two_ranks(content)
+    content |= {"bytes": 600, "trials": content["trials"][:2]}
+    for trial, seconds in zip(content["trials"], (1.0, 3.0), strict=True):
+        for each in (*trial["writes"], *trial["reads"]):
+            each.update({"seconds": seconds} | ({"bytes": 600} if "bytes" in each else {}))
+
+
+def fixed(content: dict[str, Any]) -> None:
+    """What a machine has a part in, and bytes that all were compared."""
+    content |= {"folder": "/scratch", "created": "2026-11-21T01:40:00+00:00", "version": "0", "generator": [5e9, 6e9]}
+    for trial in content["trials"]:
+        trial |= {"compared_bytes": len(trial["reads"]) * content["bytes"], "resident_share": 0.25}
+        trial |= {"attestable": False, "note": "nfs", "memory_backed": False}
+
+
+def test_texts_are_the_golden_ones(result: Path) -> None:
+    changes: dict[str, tuple[Callable[[dict[str, Any]], object], ...]] = {
+        "two ranks": (two_ranks, fixed),
+        "two trials": (two_trials, fixed),
+        "content that differs": (two_ranks, fixed, lambda content: content["trials"][1].update(compared_bytes=1)),
+    }
+    views = {
+        name: checkpoint_view.view(altered(result, lambda content, steps=steps: [change(content) for change in steps]))
+        for name, steps in changes.items()
+    }
+    verbose = {"two trials, in detail": views["two trials"].text(verbose=True)}
+    require_golden("checkpoint", {name: view.text() for name, view in views.items()} | verbose)
+
+
+def test_rates_count_the_slowest_rank_and_both_means_are_told(result: Path) -> None:
     told = altered(result, two_ranks).metrics
     assert told["checkpoint_write_seconds"].value == 2.5
     assert told["checkpoint_write_bandwidth"].value == 200 / 5  # bytes over time
@@ -73,19 +106,6 @@ def test_rates_count_the_slowest_rank_and_both_means_are_told(result: Path) -> N
     assert told["checkpoint_fsync_share"].value == 0.6  # 0.25 + 1.75 + 1 of the same
     assert told["checkpoint_waited_share"].value == pytest.approx(0.1)  # 0.5 of 0.5 + 3.5 + 1
     assert told["checkpoint_write_bandwidth"].ci == (40, 40)
-
-
-def test_the_answer_divides_the_numbers_that_it_tells(result: Path) -> None:
-    def two_trials(content: dict[str, Any]) -> None:
-        content["bytes"] = 600
-        content["trials"] = content["trials"][:2]
-        for trial, seconds in zip(content["trials"], (1.0, 3.0), strict=True):
-            for each in (*trial["writes"], *trial["reads"]):
-                each.update({"seconds": seconds} | ({"bytes": 600} if "bytes" in each else {}))
-
-    told = checkpoint_view.answer(altered(result, two_trials))
-    assert "a checkpoint of 600 B was written in 2 s (300 B/s)" in told  # and not 400, the mean of 600 and 200
-    assert "in 2 s (300 B/s), slowest" in told
 
 
 @pytest.mark.parametrize(
@@ -101,7 +121,6 @@ def test_what_does_not_hold_makes_it_invalid(change: Callable[[dict[str, Any]], 
     document = altered(result, change)
     assert document.class_ == "INVALID"
     assert [check.name for check in document.checks if not check.ok] == [failing]
-    assert "FAILED" in checkpoint_view.view(document).text()
     result_file.save(document, tmp_path)
     status, judgement = judged(tmp_path, '[hepcnn.sharded."1x1"]\ncheckpoint_fsyncs = { at_most = 99 }\n', capsys)
     assert status == (5 if failing == "content" else 3)
@@ -170,9 +189,7 @@ def test_show_and_report_tell_it_again_and_trust_no_text(
     capsys.readouterr()
     assert main(["show", str(tmp_path), "--verbose"]) == 0
     shown = capsys.readouterr().out
-    assert "mean of rates" in shown
     assert "\x1b" not in shown
-    assert max(map(len, shown.splitlines())) <= 80
     assert main(["show", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["digest"] == document.digest
     assert main(["report", str(tmp_path)]) == 0

@@ -23,7 +23,7 @@ from dlio_bench.reports.coupling.document import APART, BESIDE, SOLVER, TWINS, W
 from dlio_bench.reports.document import result_file
 from dlio_bench.reports.document.typed import convert, to_json
 from dlio_bench.reports.study.rows import of_couple
-from dlio_bench.wrapping import WIDTH
+from tests.goldens import require_golden
 
 SIZE = 8
 WHOLE = slab(SIZE, 1, 0)
@@ -197,8 +197,6 @@ def test_slowdowns_are_paired_by_trial_and_the_workflow_is_held_against_its_slow
 def test_separate_runs_that_write_and_read_are_told_where_they_were_measured() -> None:
     told = document(apart=(APART,))
     assert couple.over_uncoupled(told, "files", APART).value == pytest.approx(1.2)
-    shown = " ".join(couple_view.view(told).text(verbose=True).split())
-    assert "read them and trained in 3 s; times as long as the slower of these: files 1.20 (1.20-1.20)" in shown
     rows = {row.attributes["case"]: row for row in of_couple(told, "f") if row.attributes["side"] == WORKFLOW}
     assert rows[APART].figures["elapsed_seconds"].tolist() == pytest.approx([2.5, 2.75, 3.0, 3.25, 3.5])
     assert APART not in {row.attributes["case"] for row in of_couple(document(), "f")}
@@ -211,68 +209,52 @@ def test_bandwidth_that_is_asked_for_and_used_follows_from_measured_numbers() ->
     assert couple.filling(told) == pytest.approx(0.5 / 10)
     assert couple.throughput(told, "sst") == pytest.approx(10**9 / 2.52)
     assert couple.busy(replace(told, emulated_pfs=None), "files") is None
-    reason = couple_view.reason(told)
-    assert "833 MB/s" in reason
-    assert "less than 2.08 times as long" in reason
-    assert "--emulate-pfs" in couple_view.reason(replace(told, emulated_pfs=None))
 
 
-def test_text_and_page_answer_first_and_obey_nothing_from_the_file() -> None:
-    told = couple_view.view(document()).text(verbose=True)
-    first = "grayscott: coupled through SST stream the workflow took 1.05 (1.05-1.05) times as long"
-    assert " ".join(told.split()).startswith(first)
-    assert "[VIRTUAL NODES]  [NOISY]" in told
-    assert "1.5x; here 1.50 (1.50-1.50) through files, 1 twin" in told
-    assert "5 %; not measured here: 1 consumer was run" in told
-    assert max(map(len, told.splitlines())) <= WIDTH
-    hostile = document(simulation="<script>alert(1)</script>\x1b[2J")
-    assert "\x1b" not in couple_view.view(hostile).text()
-    page = couple_view.view(hostile).page()
-    assert "<script>alert(1)" not in page
-    assert "\x1b" not in page
-    assert page.count("1.05 (1.05-1.05)") >= 2
-
-
-@pytest.mark.parametrize(
-    ("trials", "marks", "why"), [(5, ["TINY"], "TINY (a shrunken"), (4, [], "4 trials, and an interval needs 5")]
-)
-def test_no_ratio_answers_where_the_times_compare_nothing(trials: int, marks: list[str], why: str) -> None:
-    made = document(trials, marks=tuple(marks))
-    told = " ".join(couple_view.view(made).text(verbose=True).split())
-    assert told.startswith("grayscott: every output came through files and SST stream as the solver computed it; no")
-    assert f"no comparison of speed: {why}" in told
-    assert f"1.5x; not measured here: {why}" in told
-    assert "no interval" in told
-    assert "times as long as" not in told
-    assert f"no comparison of speed: {why}" in couple_view.view(made).page()
-    assert couple.incomparable(document()) is None
-
-
-def test_ours_stands_beside_what_was_published_for_as_many_models_alone() -> None:
+def of_two_twins() -> Document:
     made = replace(document(), consumers=2)
-    for case in range(len(made.trials)):
-        trial = made.trials[case]
-        made.trials[case] = replace(trial, sides=[*trial.sides, trial.sides[1]])
-    assert {ours for _, ours, _ in couple_view.published(made)} == {"not measured here: 2 consumers were run"}
-    shared = couple_view.published(document(marks=("SHARED CORES",)))
-    assert shared[0][1] == "here 1.50 (1.50-1.50) through files, 1 twin; its ranks shared cores"
-    assert couple_view.published(document(ways=("files",)))[1][1] == "not measured here: SST stream was not run"
+    return replace(made, trials=[replace(trial, sides=[*trial.sides, trial.sides[1]]) for trial in made.trials])
 
 
-def test_the_answer_fits_a_screen_and_says_where_the_rest_is() -> None:
+def at_length() -> Document:
+    """All ways, with the published figures of the deck and every mark."""
     marks = ("VIRTUAL NODES", "EMULATED PFS", "SHARED CORES", "FEW TRIALS")
     made = document(ways=("files", "bp", "sst"), marks=marks)
     says = "100 MB/s shared by all nodes, 25 MB/s a node, open 1 ms, no client cache"
     published = [convert(asdict(row) | {"source": DECK}, couple.Published) for row in SLOWDOWNS]
-    made = replace(made, published=published, emulated_pfs=replace(made.emulated_pfs, says=says))
-    short = couple_view.view(made).text()
-    assert len(short.splitlines()) <= 21  # a blank line, the folder of the result and a prompt follow
-    told = " ".join(short.split())
-    assert "1 model (see the table; here the ranks shared cores); below 1.05 through a stream, 3 models" in told
-    assert "3 models (not measured here: 1 consumer was run)" in told
-    assert "times" in short
-    assert "show --verbose" in short
-    assert "all came" not in short
+    return replace(made, published=published, emulated_pfs=replace(made.emulated_pfs, says=says))
+
+
+CASES: dict[str, Document] = {
+    "files and a stream": document(),
+    "separate runs that write and read": document(apart=(APART,)),
+    "without an emulated file system": replace(document(), emulated_pfs=None),
+    "tiny": document(marks=("TINY",)),
+    "four trials": document(4, marks=()),
+    "two twins": of_two_twins(),
+    "files alone": document(ways=("files",)),
+    "every way, with all marks": at_length(),
+}
+
+
+def test_texts_are_the_golden_ones_and_the_answer_fits_a_screen() -> None:
+    short = {name: couple_view.view(CASES[name]).text() for name in ("files and a stream", "every way, with all marks")}
+    texts = {f"{name}, in detail": couple_view.view(made).text(verbose=True) for name, made in CASES.items()}
+    require_golden("couple", short | texts)
+    assert all(len(text.splitlines()) <= 21 for text in short.values())  # and a blank line, the folder, a prompt
+    assert [couple.incomparable(made) is None for made in CASES.values()] == [
+        name not in ("tiny", "four trials") for name in CASES
+    ]
+
+
+def test_the_page_answers_first_and_obeys_nothing_from_the_file() -> None:
+    hostile = couple_view.view(document(simulation="<script>alert(1)</script>\x1b[2J"))
+    assert "\x1b" not in hostile.text()
+    page = hostile.page()
+    assert "<script>alert(1)" not in page
+    assert "\x1b" not in page
+    assert page.count("1.05 (1.05-1.05)") >= 2
+    assert "no comparison of speed: TINY" in couple_view.view(CASES["tiny"]).page()
 
 
 def test_a_document_is_shown_again_and_a_damaged_one_is_refused(tmp_path: Path, capsys: Any) -> None:

@@ -126,12 +126,7 @@ def test_what_is_told_to_submit_can_be_pasted(slurm: Path, capsys: pytest.Captur
     ("words", "reason"),
     [
         (["run", "cdb", "--reader", "nave"], "Did you mean 'naive'?"),
-        (["rum", "cdb"], "Did you mean 'run'?"),
-        (["generate", "cdb", "--out", "x", "--full"], "--time"),
-        ([], "Name the command"),
         (["--time", "1min", "run", "cdb", "--tiny"], "does not suffice"),
-        (["run", "cdb", "--nodes", "2", "--hostfile", "hosts"], "come from Slurm"),
-        (["--container", "a.sif", "run", "cdb", "--nodes", "1,2"], "one node count"),
         (["--account", "a\n#SBATCH --uid=0", "run", "cdb"], "--account 'a\\n#SBATCH --uid=0' has a line break"),
         (["--job-name", "a\nb", "run", "cdb"], "has a line break"),
     ],

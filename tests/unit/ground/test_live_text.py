@@ -7,6 +7,7 @@ import pytest
 from dlio_bench.harness.live.status import FIELDS, record
 from dlio_bench.reports.run import live_text
 from dlio_bench.reports.run.live_text import line, of_last_run, seconds_left, silence, sparkline, view
+from tests.goldens import require_golden
 
 BYTES = {"pfs": 2_210_000, "ram": 0, "local": 5_000_000, "remote": None}
 
@@ -21,26 +22,23 @@ def at_work(step: int, **known: Any) -> dict[str, Any]:
     return record("timed", **(about | known))
 
 
-VIEW = """\
-out/run
-phase      timed, result 2 of 4
-reader     prefetch, 2 nodes, 4 ranks
-trial      2 of 3, epoch 1 of 2, step 32 of 64
-samples/s  3200 (rank 0)  ▁▂▃▄▅▆▇█
-stall      12 %
-loss       0.4321
-bytes      file system 2.21 MB, local tier 5 MB
-time left  about 16m00s"""
-
-
-def test_a_run_at_work_fits_a_screen_with_all_that_is_known() -> None:
+def test_views_and_lines_are_the_golden_ones() -> None:
     records = [at_work(step) for step in (0, 5, 9, 14, 18, 23, 27, 32)]
-    lines = view(records, "out/run", 80)
-    assert (lines[1].count("█"), lines[1][-5:]) == (18, " 25 %")
-    assert [lines[0], *lines[2:]] == VIEW.splitlines()
-    plain = view(records, "out/run", 80, ascii_only=True)
-    assert plain[5] == "samples/s  3200 (rank 0)  _.-~=+*#"
-    assert "\n".join(plain).isascii()
+    path = "/scratch/" + "a" * 90  # it stays whole
+    lost = record("failed", exit_status=4, message=f"The launcher could not write the results of this run to {path}.")
+    preparing = record("preparing", message="making the dataset  1 B of 2 B")
+    invalid = record("done", exit_status=3)
+    views = {
+        "at work": view(records, "out/run", 80),
+        "at work, in ASCII": view(records, "out/run", 80, ascii_only=True),
+        "a limit was missed": view([at_work(64), record("done", exit_status=1)], "out/run", 80),
+        "data were damaged": view([at_work(3), record("failed", exit_status=5, message="it broke")], "out/run", 80),
+        "no news": view([at_work(3)], "out", 80, 75.0),
+        "a path in a message": view([lost], "out/run", 80),
+        "lines behind the time of day": [line(told)[8:] for told in (at_work(32), preparing, invalid)],
+    }  # fmt: skip
+    require_golden("live", {name: "\n".join(lines) for name, lines in views.items()}, width=160)
+    assert "\n".join(views["at work, in ASCII"]).isascii()
 
 
 LONG = at_work(
@@ -68,32 +66,6 @@ def test_texts_of_a_file_reach_the_terminal_without_what_it_would_obey() -> None
             assert text.isprintable(), repr(text)
 
 
-def test_a_line_says_where_the_run_is() -> None:
-    told = line(at_work(32))[8:]  # after the time of day
-    assert told == (
-        "  timed  prefetch  2 nodes  trial 2 of 3  epoch 1 of 2  step 32 of 64  3200 samples/s  stall 12 %  "
-        "loss 0.4321  file system 2.21 MB, local tier 5 MB  25 %"
-    )
-    assert line(record("preparing", message="making the dataset  1 B of 2 B")).endswith("  1 B of 2 B")
-    assert line(record("done", exit_status=3))[8:] == "  done  exit status 3 (INVALID result)"
-
-
-def test_the_end_says_the_status_the_reason_and_where_results_are() -> None:
-    done = "\n".join(view([at_work(64), record("done", exit_status=1)], "out/run", 80))
-    assert "exit status 1 (limit missed)" in done
-    assert "dlio-bench show out/run" in done
-    failed = "\n".join(view([at_work(3), record("failed", exit_status=5, message="it broke")], "out/run", 80))
-    assert "exit status 5 (data verification failed)" in failed
-    assert "it broke" in failed
-    assert "show" not in failed
-
-
-def test_a_path_in_a_message_stays_whole() -> None:
-    path = "/scratch/" + "a" * 90
-    failed = record("failed", exit_status=4, message=f"The launcher could not write the results of this run to {path}.")
-    assert any(path in shown for shown in view([failed], "out/run", 80))
-
-
 def test_the_time_left_follows_the_pace_of_trials_alone() -> None:
     records = [record("preparing", time=0.0, progress=0.0), *(at_work(step) for step in (16, 32))]
     assert seconds_left(records) == pytest.approx(960)
@@ -119,7 +91,6 @@ def test_a_sparkline_has_the_last_values_from_zero_to_the_greatest() -> None:
 def test_silence_is_worth_a_word_when_it_is_long() -> None:
     assert silence(live_text.SILENCE - 1) == ""
     assert "No news for 1m15s" in silence(75.0)
-    assert "No news" in "\n".join(view([at_work(3)], "out", 80, 75.0))
 
 
 def test_reports_know_every_field_that_a_status_may_leave_open() -> None:

@@ -8,15 +8,17 @@ from pathlib import Path
 import pytest
 
 from dlio_bench.errors import UsageError, require_at_least, unknown
+from tests.goldens import GOLDEN
 
-REFUSED = (Path(__file__).parents[2] / "golden" / "refusals.txt").read_text("utf-8").split("\n\n")
+REFUSED = (GOLDEN / "refusals.txt").read_text("utf-8").split("\n\n")
 
 
 @pytest.mark.parametrize("row", REFUSED, ids=lambda row: row.partition("\n")[0])
 def test_a_command_that_cannot_be_is_refused_in_the_golden_paragraph(
     row: str, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
-    """`# 4` behind a command is its status, where that is not 2; `...` is what machines and lists of names decide.
+    """`# 4` behind a command is its status, where that is not 2; `...` is what machines and lists of names decide;
+    `<golden>` is the folder of the golden results.
 
     To accept a change of wording, write the new text into tests/golden/refusals.txt and read its difference.
     """
@@ -24,10 +26,12 @@ def test_a_command_that_cannot_be_is_refused_in_the_golden_paragraph(
     (tmp_path / "folder").mkdir()
     command, says = row.strip().split("\n")
     command, _, status = command.removeprefix("$ ").partition(" # ")
-    told = refused(*shlex.split(command), status=int(status or 2)).removeprefix("dlio-bench: ")
+    words = shlex.split(command.replace("<golden>", str(GOLDEN)))
+    told = refused(*words, status=int(status or 2)).removeprefix("dlio-bench: ")
     expected = ".*".join(map(re.escape, says.replace("<here>", str(tmp_path)).split("...")))
     assert re.fullmatch(expected, told), f"{told!r} is not {says!r}"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]  # nothing was made
+    assert (tmp_path / "file").read_text() == ""
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Sizes, rates and times as users write them: with their unit, and of bytes."""
 
-from collections.abc import Callable
-
 import pytest
 
 from dlio_bench.errors import UsageError
@@ -18,26 +16,10 @@ def test_units() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("parse", "text", "says"),
-    [
-        (parse_bytes, "5", "'5' has no unit. Write a number and a unit, such as 500MB"),
-        (parse_bytes, "5Gb", "write GB (bytes), as in 5GB."),
-        (parse_bytes, "5gb", "write GB (bytes), as in 5GB."),
-        (parse_bytes, "1.5gib", "write GiB (bytes), as in 1.5GiB."),
-        (parse_bytes, "5G", "'5G' is not a size. Write a number and a unit"),
-        (parse_bytes, "-5GB", "'-5GB' is not a size"),
-        (parse_bytes, f"{'9' * 400}GB", "is not a size"),
-        (parse_rate, "400", "'400' has no unit. Write a number and a unit, such as 400MB/s"),
-        (parse_rate, "400mb/s", "write MB/s (bytes), as in 400MB/s."),
-        (parse_seconds, "5", "'5' has no unit"),
-        (parse_seconds, "9" * 400 + "s", "is not a time"),
-    ],
-)
-def test_what_has_no_unit_or_another_one_is_refused(parse: Callable[[str], float], text: str, says: str) -> None:
-    with pytest.raises(UsageError) as refused:
-        parse(text)
-    assert says in str(refused.value)
+def test_a_number_that_is_beyond_all_others_is_refused() -> None:
+    for parse, unit, kind in ((parse_bytes, "GB", "size"), (parse_seconds, "s", "time")):
+        with pytest.raises(UsageError, match=f"is not a {kind}"):
+            parse("9" * 400 + unit)
 
 
 @pytest.mark.parametrize(

@@ -47,17 +47,6 @@ def test_what_a_row_promises_is_what_its_axes_promise() -> None:
             assert row.order_known == (row.delivery not in SHUFFLING)
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [("prefetsh", "Did you mean 'prefetch'"), ("", "reader ''")],
-)
-def test_readers_that_cannot_be_run_are_refused_by_name(name: str, says: str) -> None:
-    for attempt in (find, resolve):
-        with pytest.raises(UsageError, match=says) as refusal:
-            attempt(name)
-        assert "naive" in str(refusal.value)
-
-
 def test_nothing_replaced_is_the_row_itself() -> None:
     for name in (*RUNNABLE, *ALIASES):
         assert resolve(name) is find(name)
@@ -109,40 +98,6 @@ def test_upstream_takes_the_order_of_the_workload_and_keeps_its_name() -> None:
     same = resolve("upstream", order="global-file-shuffle", own_order="global-file-shuffle")
     assert same.name == "upstream"
     assert resolve("naive", own_order="file-shuffle") is find("naive")
-
-
-@pytest.mark.parametrize(
-    ("asked", "says"),
-    [
-        ({"name": "naive", "order": "globl-shuffle"}, "Did you mean 'global-shuffle'"),
-        ({"name": "naive", "placement": "stage-partiton"}, "Did you mean 'stage-partition'"),
-        ({"name": "naive", "placement": "parallel-staging"}, "Leave out --order"),
-        ({"name": "parallel-staging", "placement": "none"}, "Use --order global-shuffle"),
-        ({"name": "parallel-staging", "order": "sequential"}, "Leave out --order"),
-        ({"name": "cooperative", "delivery": "tf.data"}, "Use --placement none"),
-        ({"name": "naive", "delivery": "aheda"}, "Did you mean 'ahead'"),
-        ({"name": "naive", "delivery": "its own"}, "Use --reader upstream"),
-        ({"name": "naive", "placement": "stage-partition"}, "Use --order node-shuffle"),
-        ({"name": "staged", "order": "global-shuffle"}, "Use --order node-shuffle"),
-        ({"name": "prefetch", "placement": "stage-subset"}, "Use --order subset-shuffle"),
-        ({"name": "staged-subset", "order": "node-shuffle"}, "Use --order subset-shuffle"),
-        ({"name": "tfdata", "placement": "stage-replicate"}, "Use --placement none"),
-        ({"name": "webdataset", "order": "global-shuffle"}, "WebDataset cannot deliver the order global-shuffle"),
-        ({"name": "torch", "placement": "cooperative"}, "PyTorch's DataLoader reads where the dataset lies"),
-        ({"name": "staged", "delivery": "tf.data"}, "Use --placement none"),
-        ({"name": "tfdata", "order": "global-shuffle"}, "or --delivery ahead"),
-        ({"name": "upstream", "delivery": "ahead"}, "Leave out --placement and --delivery"),
-        ({"name": "upstream", "placement": "none"}, "Leave out --placement and --delivery"),
-        ({"name": "upstream", "order": "alphabetical"}, "no order 'alphabetical'"),
-        ({"name": "naive+colour=red"}, "each at most once"),
-        ({"name": "naive+"}, "each at most once"),
-        ({"name": "naive+order=sequential+order=file-shuffle"}, "each at most once"),
-        ({"name": "naiv+order=sequential"}, "Did you mean 'naive'"),
-    ],
-)
-def test_axes_that_make_no_sense_are_refused_with_the_fix(asked: dict[str, str], says: str) -> None:
-    with pytest.raises(UsageError, match=says):
-        resolve(**asked)
 
 
 def test_every_mix_is_a_policy_or_a_refusal() -> None:

@@ -1,6 +1,5 @@
 """What a user is advised to do."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from dlio_bench.reports.run.advice import advice
 from tests.results import Complete
 
 Drafted = tuple[dict[str, Any], dict[str, Any]]
-GOLDEN = Path(__file__).parents[2] / "golden"
 
 
 @pytest.mark.parametrize(

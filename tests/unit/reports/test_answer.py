@@ -7,6 +7,7 @@ import pytest
 
 from dlio_bench.reports.comparing import comparison
 from dlio_bench.reports.document.types import Result
+from tests.goldens import require_golden
 from tests.results import complete
 
 Drafted = tuple[dict[str, Any], dict[str, Any]]
@@ -45,76 +46,53 @@ def rated(elapsed: list[float]) -> Callable[..., None]:
     return change
 
 
-def test_answer_names_the_fastest_the_ratio_and_the_cause(made: Callable[..., Result]) -> None:
-    few = comparison.answer([made("naive"), made("shuffled"), made("prefetch", change=placed)])
-    assert few == [
-        "prefetch takes 0.65 × the time of naive (no interval: 3 trials): its placement saves 1.51 GB of 2.26 GB from "
-        "the file system; it reads ahead and waits 2.61 s for data, not 5.81 s"
-    ]
-    (many,) = comparison.answer([made("naive", trials=5), made("prefetch", trials=5)])
-    assert many.startswith("prefetch takes 0.65 × the time of naive (95 % 0.65-0.66): it reads ahead and waits ")
+def less(draft: dict[str, Any], steps: dict[str, Any]) -> None:
+    """Fewer bytes, for which no placement is the cause."""
+    placed(draft, steps)
+    draft["policy"]["placement"] = "none"
 
 
-def test_nothing_is_claimed_that_the_numbers_do_not_show(made: Callable[..., Result]) -> None:
-    (slower,) = comparison.answer([made("prefetch"), made("prefetch", change=rated([20.0, 20.1, 20.2]))])
-    assert slower.endswith("the time of prefetch #2 (no interval: 3 trials)")  # nobody waits less: no cause is known
-
-    def less(draft: dict[str, Any], steps: dict[str, Any]) -> None:
-        placed(draft, steps)
-        draft["policy"]["placement"] = "none"
-
-    assert "it reads less, by 1.51 GB of 2.26 GB" in comparison.answer([made("naive"), made(change=less)])[0]
-
-
-def test_no_difference_is_shown_where_the_interval_has_1_or_the_ranges_overlap(made: Callable[..., Result]) -> None:
-    one, other = made(change=rated([10.0, 11.0, 12.0])), made("naive", change=rated([11.5, 12.5, 13.5]))
-    assert comparison.answer([other, one]) == [
-        "prefetch and naive do not differ measurably: 0.88 × (no interval: 3 trials)"
-    ]
-    noisy = [
-        made(reader, trials=6, change=rated(elapsed))
-        for reader, elapsed in (("naive", [10.0, 11, 9, 10.5, 9.5, 10]), ("prefetch", [10.1, 10.8, 9.2, 10.4, 9.4, 10]))
-    ]
-    (said,) = comparison.answer(noisy)
-    assert "do not differ measurably" in said
-    assert "(95 % " in said
-    single = [made(reader, trials=1) for reader in ("naive", "prefetch")]
-    assert "(no interval: 1 trial, so it may be chance)" in comparison.answer(single)[0]
+NOISE = {"naive": [10.0, 11, 9, 10.5, 9.5, 10], "prefetch": [10.1, 10.8, 9.2, 10.4, 9.4, 10]}
+CASES: dict[str, Callable[[Any], list[Result]]] = {
+    "fastest by placement": lambda made: [made("naive"), made("shuffled"), made("prefetch", change=placed)],
+    "fastest with an interval": lambda made: [made("naive", trials=5), made("prefetch", trials=5)],
+    "no cause is known": lambda made: [made("prefetch"), made("prefetch", change=rated([20.0, 20.1, 20.2]))],
+    "reads less": lambda made: [made("naive"), made(change=less)],
+    "ranges overlap": lambda made: [
+        made("naive", change=rated([11.5, 12.5, 13.5])), made(change=rated([10.0, 11.0, 12.0]))
+    ],
+    "the interval has 1": lambda made: [made(name, trials=6, change=rated(taken)) for name, taken in NOISE.items()],
+    "one trial": lambda made: [made(reader, trials=1) for reader in ("naive", "prefetch")],
+    "the first is the fastest": lambda made: [made("prefetch"), made("naive"), made("shuffled")],
+    "two are the fastest": lambda made: [made("naive"), made("prefetch"), made("prefetch")],
+    "two node counts": lambda made: [made(reader, nodes) for nodes in (4, 1) for reader in ("naive", "prefetch")],
+    "every axis apart": lambda made: [made("naive"), made("shuffled"), made("prefetch")],
+    "two axes at once": lambda made: [made("naive"), made("prefetch")],
+    "shuffled first": lambda made: [made("shuffled"), made("naive"), made("prefetch")],
+    "the same twice": lambda made: [made("naive"), made("naive")],
+    "one axis": lambda made: [made("shuffled"), made("prefetch")],
+}  # fmt: skip
 
 
-def test_the_first_reader_may_be_the_fastest(made: Callable[..., Result]) -> None:
-    (said,) = comparison.answer([made("prefetch"), made("naive"), made("shuffled")])
-    assert said.startswith("prefetch takes 0.79 × the time of shuffled, the next fastest (")
-    equal = [made("naive"), made("prefetch"), made("prefetch")]
-    assert comparison.answer(equal)[0].endswith("; it and prefetch #2 do not differ measurably")
+def told(results: list[Result]) -> str:
+    """The answer, what each axis is credited with, and every reader beside the one that it differs from least."""
+    beside = [sentence for each in comparison.comparisons(results) for sentence in each.sentences]
+    return "\n".join([*comparison.answer(results), "credits:", *comparison.credits(results), "beside:", *beside])
 
 
-def test_there_is_an_answer_for_each_node_count_and_none_where_readers_may_not_be_compared(
-    made: Callable[..., Result],
-) -> None:
-    both = [made(reader, nodes) for nodes in (4, 1) for reader in ("naive", "prefetch")]
-    assert [said[:23] for said in comparison.answer(both)] == ["at 1 node prefetch take", "at 4 nodes prefetch tak"]
+def test_answers_and_credits_are_the_golden_ones(made: Callable[..., Result]) -> None:
+    require_golden("answers", {name: told(of(made)) for name, of in CASES.items()}, width=250)
+
+
+def test_there_is_no_answer_where_readers_may_not_be_compared(made: Callable[..., Result]) -> None:
     tiny = made(change=lambda draft, _: draft.update(marks=["TINY"]))
     for refused in ([made("naive"), tiny], [made()]):
         assert comparison.answer(refused) == []
         assert comparison.credits(refused) == []
 
 
-def test_each_axis_is_credited_by_readers_that_differ_in_it_alone(made: Callable[..., Result]) -> None:
+def test_readers_that_differ_in_one_axis_alone_lead_from_one_to_the_other(made: Callable[..., Result]) -> None:
     readers = [made("naive"), made("prefetch", change=placed), made("shuffled"), made("prefetch")]
-    assert comparison.credits(readers[:1] + readers[2:]) == [
-        "from naive to prefetch: order (sequential -> global-shuffle) 0.83 ×; delivery (on demand -> ahead) 0.79 ×"
-    ]
-    assert comparison.credits([readers[0], readers[3]]) == [
-        "naive and prefetch differ in order and delivery; add --reader shuffled,double-buffer to see what each "
-        "contributes"
-    ]
-    assert comparison.credits(readers[2:]) == [
-        "delivery (on demand -> ahead) alone differs between shuffled and prefetch"
-    ]
-    assert comparison.credits([readers[0], readers[2], readers[1]])[0].startswith(
-        "from naive to prefetch: order (sequential -> global-shuffle) 0.83 ×; placement and delivery (none, on demand"
-    )
     steps = comparison.walk(readers[0], readers[1], readers)
     axes = [axis for step in steps for axis in comparison.axes_changed(*step)]
     assert axes == ["order", "delivery", "placement"]

@@ -17,6 +17,7 @@ from dlio_bench.reports.comparing.changes import changes
 from dlio_bench.reports.comparing.changes_text import render_changes
 from dlio_bench.reports.document.measured import Measured
 from dlio_bench.reports.document.result import save
+from tests.goldens import require_golden
 from tests.unit.reports.noisy import Made, noisy, noisy_run
 
 Refused = Callable[..., str]
@@ -45,17 +46,27 @@ def changed(before: Measured, after: Measured, *names: str, **options: bool) -> 
     return pair
 
 
-def test_two_folders(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    limits = ["--fail-if", "elapsed_seconds>+3%", "--fail-if", "stall_share>+2%"]
-    assert cli.main(["compare", str(runs / "a"), str(runs / "b"), *limits]) == 1
-    text = capsys.readouterr().out
-    assert text.startswith("FAIL  1 of 4 limits on changes missed\n  missed  elapsed_seconds>+3%: cdb · prefetch · ")
-    assert "cdb · naive · 4 nodes × 1 rank · 5 and 5 trials\n  No difference shown in elapsed time: B takes" in text
-    assert "  differs  version: 0.1.0 -> 9\N{REPLACEMENT CHARACTER}[31m\n" in text  # no control character gets through
-    assert max(map(len, text.splitlines())) <= 80
-    by_reader = {line.split()[0]: line for line in text.splitlines() if line.startswith(("  naive", "  prefetch"))}
-    assert by_reader["naive"].endswith("  not shown")
-    assert by_reader["prefetch"].endswith("  shown")
+def test_texts_of_pairs_are_the_golden_ones(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def told(*words: str, status: int = 0) -> str:
+        assert (
+            cli.main(["compare", *(str(runs / word) if (runs / word).exists() else word for word in words)]) == status
+        )
+        return capsys.readouterr().out
+
+    one, other, limits = "a/prefetch-4x1", "b/prefetch-4x1", ("elapsed_seconds>+3%", "stall_share>+2%")
+    shutil.copytree(runs / "b" / "naive-4x1", runs / "again" / "naive")
+    shutil.copytree(runs / "b" / "naive-4x1", runs / "again" / "copy")
+    altered = shutil.copytree(runs / other, runs / "altered") / "result.json"
+    altered.write_text(altered.read_text().replace('"cpu": "AMD EPYC"', '"cpu": "faster"'))
+    require_golden("changes", {
+        "two folders with limits": told("a", "b", *(f"--fail-if={limit}" for limit in limits), status=1),
+        "few trials": told(one, "few"),
+        "unequal work": told(one, "warm", "--unequal"),
+        "an altered file": told(one, "altered"),
+        "a result without a pair, and one that is named twice": told("again", one),
+        "a history, and a run that is named twice": told(one, other, "few", one),
+        "a metric without a value": told(one, other, "--metric", "allreduce_seconds", "--metric", "elapsed_seconds"),
+    })  # fmt: skip
 
 
 def test_json_has_it_all(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,27 +80,18 @@ def test_json_has_it_all(runs: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert (metric["metric"], metric["change"], metric["shown"]) == ("bytes_requested", 0.0, False)
 
 
-def test_few_trials_have_no_interval_and_cannot_meet_a_limit(
-    runs: Path, refused: Refused, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_few_trials_cannot_meet_a_limit(runs: Path, refused: Refused) -> None:
     before, after = str(runs / "a" / "prefetch-4x1"), str(runs / "few")
-    assert cli.main(["compare", before, after]) == 0
-    text = capsys.readouterr().out
-    assert "no interval: 5 and 3 trials, where 5 on each" in text
-    assert "shown" not in text
     message = refused("compare", before, after, "--fail-if", "elapsed_seconds>+5%")
     assert "5 trials on each side; there are 5 and 3. Run again with --trials 5" in message
 
 
-def test_unequal_work_is_refused_or_labelled(runs: Path, refused: Refused, capsys: pytest.CaptureFixture[str]) -> None:
-    cold, warm = str(runs / "a" / "prefetch-4x1"), str(runs / "warm")
-    told = refused("compare", cold, warm)
+def test_unequal_work_is_refused(runs: Path, refused: Refused) -> None:
+    told = refused("compare", str(runs / "a" / "prefetch-4x1"), str(runs / "warm"))
     assert (
         "two of cdb · prefetch · 4 nodes × 1 rank are not compared, because of: cache regime (cold-epochs and warm)"
         in told
     )
-    assert cli.main(["compare", cold, warm, "--unequal"]) == 0
-    assert "\n  UNEQUAL WORK  cache regime (cold-epochs and warm)\n" in capsys.readouterr().out
 
 
 def test_every_unequal_quantity_is_named(draft_and_steps: Made) -> None:
@@ -154,13 +156,11 @@ def test_unequal_numbers_of_trials(draft_and_steps: Made) -> None:
     assert pair.metrics[0].shown
 
 
-def test_an_altered_file_is_told(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_altered_file_cannot_be_judged(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = runs / "b" / "prefetch-4x1" / "result.json"
     document = json.loads(file.read_text())
     document["trials"][1]["elapsed_seconds"] *= 1.5
     file.write_text(json.dumps(document))
-    assert cli.main(["compare", str(runs / "a" / "prefetch-4x1"), str(file)]) == 0
-    assert "  ALTERED  B was altered after it was written" in capsys.readouterr().out
     limit = ["--fail-if", "elapsed_seconds>+900%"]
     assert cli.main(["compare", str(runs / "a" / "prefetch-4x1"), str(file), *limit]) == 5
     assert "cannot judge cdb · prefetch" in capsys.readouterr().err
@@ -172,31 +172,12 @@ def test_no_limit_holds_because_a_measurement_is_missing_or_is_the_same(runs: Pa
     assert "are the same result" in refused("compare", str(runs / "a"), str(runs / "a"), *limit)
 
 
-def test_a_result_that_is_named_again_counts_once_and_is_told(
-    runs: Path, refused: Refused, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_result_that_is_named_again_counts_once(runs: Path, refused: Refused) -> None:
     one = str(runs / "few")
     assert "cdb · prefetch · 4 nodes × 1 rank: 1 (named 3 times)" in refused("compare", one, one, one)
-    history = [str(runs / name / "prefetch-4x1") for name in ("a", "b", "few")]
-    assert cli.main(["compare", *history, history[0]]) == 0
-    text = capsys.readouterr().out
-    assert " · 3 runs\n" in text
-    assert "counted once  cdb · prefetch · 4 nodes × 1 rank, named 2 times\n" in text
     shutil.copytree(runs / "a" / "naive-4x1", runs / "b" / "copy")
-    shutil.copytree(runs / "b" / "copy", runs / "b" / "another")
-    assert cli.main(["compare", str(runs / "b"), str(runs / "a" / "naive-4x1"), "--unequal"]) == 2
-    assert "A has several results of cdb · naive" in capsys.readouterr().err
-    shutil.rmtree(runs / "b" / "naive-4x1")
-    assert cli.main(["compare", str(runs / "b"), str(runs / "a" / "prefetch-4x1")]) == 0
-    assert "counted once  cdb · naive · 4 nodes × 1 rank, named 2 times\n" in capsys.readouterr().out
-
-
-def test_a_metric_that_was_asked_for_and_has_no_value_is_named(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sides = [str(runs / name / "prefetch-4x1") for name in ("a", "b")]
-    assert cli.main(["compare", *sides, "--metric", "allreduce_seconds", "--metric", "elapsed_seconds"]) == 0
-    assert "\n  allreduce_seconds has no value in A or in B\n" in capsys.readouterr().out
-    assert cli.main(["compare", *sides]) == 0
-    assert "no value" not in capsys.readouterr().out
+    both = refused("compare", str(runs / "b"), str(runs / "a" / "naive-4x1"), "--unequal")
+    assert "A has several results of cdb · naive" in both
 
 
 def test_columns_stay_apart_however_large_a_change_is(draft_and_steps: Made) -> None:
@@ -223,26 +204,9 @@ def test_unequal_compute_is_told_in_words(draft_and_steps: Made) -> None:
 def test_a_pattern_names_a_history(runs: Path, refused: Refused, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["compare", str(runs / "[ab]*")]) == 2
     assert "a history needs 3 runs" in capsys.readouterr().err
-    assert "'no/*' names no file or folder" in refused("compare", "no/*")
     assert cli.main(["compare", *(str(runs / name) for name in ("a", "b", "few")), "--json"]) == 0
     [history] = json.loads(capsys.readouterr().out)["histories"]
     assert len(history["runs"]) == 3
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("elapsed_secnds>+5%", "there is no metric 'elapsed_secnds'. Did you mean 'elapsed_seconds'?"),
-        ("delivered_bandwidth<-1GB/s", "a change has the unit %, not 'GB/s'"),
-        ("delivered_bandwidth<-5", "a change has the unit %, not ''"),
-        ("elapsed_seconds>5%", "needs its sign. Write elapsed_seconds>+5%"),
-        ("elapsed_seconds", "is no limit on a change. Write METRIC<-N% or METRIC>+N%"),
-    ],
-)
-def test_a_limit_that_is_none_is_refused(text: str, message: str) -> None:
-    with pytest.raises(UsageError) as error:
-        parse(text)
-    assert message in str(error.value)
 
 
 def test_a_limit_is_missed_when_the_whole_interval_lies_beyond_it(draft_and_steps: Made) -> None:

@@ -20,13 +20,12 @@ from dlio_bench.reports.judging.judgement import Judgement, Unreadable, as_json
 from dlio_bench.reports.judging.limits import Limits
 from dlio_bench.reports.numbers.intervals import spread
 from dlio_bench.reports.numbers.meetings import Steps
-from dlio_bench.wrapping import WIDTH
+from tests.goldens import require_golden
 from tests.results import complete
 
 Pair = tuple[Result, Steps]
 Change = Callable[[dict[str, Any], dict[str, Any]], object]
 Make = Callable[..., Pair]
-GOLDEN = Path(__file__).parents[2] / "golden"
 ALLOWED = 'allow_marks = ["VIRTUAL NODES"]\n'
 EASY = '[cdb.prefetch."4x1"]\nelapsed_seconds = { at_most = "1 h" }\n'
 
@@ -311,10 +310,7 @@ samples_per_second = { at_least = 20 }
 
 
 def test_the_text_is_the_golden_one(make: Make, asked: Asked) -> None:
-    """To accept a change of wording, write the new text into the golden file and read its difference."""
-    text = judgement_text.render(mixed(make, asked))
-    assert text == (GOLDEN / "judgement.txt").read_text()
-    assert max(map(len, text.splitlines())) <= WIDTH
+    require_golden("judgement", {"several results": judgement_text.render(mixed(make, asked))})
 
 
 # acceptance systems read these: attributes of the JUnit schema of the Apache project

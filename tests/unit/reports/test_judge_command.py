@@ -153,21 +153,9 @@ def test_a_class_that_is_required_and_not_reached_ends_with_1(
     assert summary.read_text().startswith("## EXPLORE, PASS")
 
 
-def test_files_that_cannot_be_written_are_refused_first(tmp_path: Path, refused: Callable[..., str]) -> None:
-    assert "--junit . is a folder" in refused("run", "cdb", "--tiny", "--junit", ".", "--out", "out")
-    (tmp_path / "file").touch()
-    assert "--markdown file/a cannot be written" in refused("run", "cdb", "--tiny", "--markdown", "file/a")
-    assert "Name their file with --limits" in refused("run", "cdb", "--tiny", "--require", "acceptance")
-
-
-def test_bad_limits_and_an_empty_folder_are_refused(
-    delivered: Path, tmp_path: Path, refused: Callable[..., str]
-) -> None:
-    (tmp_path / "empty").mkdir()
+def test_bad_limits_are_refused(delivered: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
     (tmp_path / "bad.toml").write_text(LIMITS.replace("100 MB/s", "100 MB"))
     assert "at_least is '100 MB'" in refused("judge", "delivered", "--limits", "bad.toml")
-    assert "has no result.json" in refused("judge", "empty", "--limits", "delivered/limits.toml")
-    assert "--limits" in refused("judge", "delivered")
 
 
 def test_a_refusal_lists_names_in_their_order(delivered: Path, tmp_path: Path, refused: Callable[..., str]) -> None:

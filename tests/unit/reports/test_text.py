@@ -1,7 +1,6 @@
 """The terminal text: any number of results on one screen, nothing that a terminal would obey, and `show`."""
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dlio_bench.harness.cli import main
-from dlio_bench.reports.comparing import comparison
 from dlio_bench.reports.document import result
 from dlio_bench.reports.document.types import Check, Result
 from dlio_bench.reports.run import html, tables, text
 from dlio_bench.wrapping import WIDTH, printable
+from tests.goldens import require_golden
 from tests.pages import Page
 from tests.results import complete
 
@@ -87,94 +86,65 @@ def test_nothing_from_a_file_reaches_the_terminal_as_a_command(pool: Pool, nasty
     assert printable("naïve × 3 µs · 漢字") == "naïve × 3 µs · 漢字"
 
 
-def test_many_results_show_the_best_the_first_and_the_worst(pool: Pool) -> None:
-    spread = [
-        named(pool[reader, nodes], f"{reader}-{copy}", ["VIRTUAL NODES"], fails=False)
-        for nodes in (1, 4) for copy in range(3) for reader in ("shuffled", "naive", "prefetch")
-    ]  # fmt: skip
-    shown = text.render(spread)
-    rows = re.findall(r"^  (\w+-\d) +([14]) ", shown, re.MULTILINE)
-    assert {("shuffled-0", "4"), ("prefetch-0", "4"), ("prefetch-0", "1")} <= set(rows)
-    assert any(name.startswith("naive") for name, _ in rows)
-    assert f"{18 - len(rows)} more rows: --verbose" in shown
-    assert "at 4 nodes prefetch-0 takes 0.79 × the time of shuffled-0 (95 % " in " ".join(shown.split())
-    assert all(f"prefetch-{copy}" in text.render(spread, verbose=True) for copy in range(3))
-
-
-def test_warnings_of_one_kind_are_said_once(pool: Pool) -> None:
-    few = [named(pool[reader, 2], reader, [], fails=False) for reader in READERS]
-    assert text.render(few).count("--trials 5 or more") == 1
-    failing = [named(of, of.policy.alias or "", ["ALTERED"], fails=True) for of in few]
-    shown = text.render([*failing, pool["naive", 2]])
-    assert shown.startswith("  WARNING          3 results: altered after it was written")
-    assert shown.count("another check") == 1
-    assert "3 results: another check: expected" in shown
-    assert shown.count("no comparison: naive, ") == 1
-
-
-def test_an_invalid_result_is_named_and_the_others_are_compared(pool: Pool) -> None:
-    of = [
-        named(pool[reader, nodes], reader, [], fails=(reader, nodes) == ("prefetch", 2))
-        for nodes in (1, 2, 4) for reader in READERS
-    ]  # fmt: skip
-    shown = " ".join(text.render(of).split())
-    assert shown.count("not compared: prefetch, 2 nodes is INVALID (another check)") == 1
-    assert "FAILED prefetch, 2 nodes: another check: expected" in shown
-    assert "at 4 nodes prefetch takes 0.65 × the time of naive" in shown
-    assert re.search(r"^  prefetch +2 .* INVALID$", text.render(of), re.MULTILINE)
-    two = [sentence for sentence in comparison.answer(of) if sentence.startswith("at 2 nodes shuffled takes 0.82 ×")]
-    assert len(two) == 1
-    detail = text.render(of, verbose=True)
-    assert "INVALID    prefetch (double-buffer) · 2 nodes × 1 rank" in detail
-    assert "answer           at 1 node prefetch takes" in detail
-
-
 def of_workload(of: Result, workload: str, **plan: int) -> Result:
     return replace(of, workload=replace(of.workload, name=workload), plan=replace(of.plan, **plan))
 
 
-def test_results_of_several_workloads_are_told_apart(pool: Pool) -> None:
+def alike(pool: Pool, trials_of: int, **options: Any) -> list[Result]:
+    return [
+        named(pool[reader, trials_of], reader, options.get("marks", []), fails=options.get("fails", False))
+        for reader in READERS
+    ]
+
+
+def of_two_workloads(pool: Pool) -> list[Result]:
     mixed = [
         of_workload(pool[reader, nodes], workload)
         for workload, nodes in (("cdb", 1), ("hepcnnb", 2)) for reader in ("naive", "prefetch")
     ]  # fmt: skip
     small = mixed[2].metrics | {"bytes_requested": replace(mixed[2].metrics["bytes_requested"], value=219e3)}
-    mixed[2] = replace(mixed[2], metrics=small)
-    shown = text.render(mixed)
-    assert shown.startswith("EXPLORE    cdb + hepcnnb · naive, prefetch · 1, 2 nodes · 2 to 5 trials\n")
-    table = shown.split("\n\n")[1].splitlines()
-    assert [line.split()[0] for line in table[1:7]] == ["cdb:", "naive", "prefetch", "hepcnnb:", "naive", "prefetch"]
-    assert table[7] == "  median of 2 to 5 trials, 95 % bootstrap interval"
-    assert "  with cdb at 1 node prefetch takes 0.63 × the time of naive" in shown
-    assert "hepcnnb naive, 2 nodes" in text.render(mixed, verbose=True)
+    return [*mixed[:2], replace(mixed[2], metrics=small), mixed[3]]
 
 
-def test_sizes_of_several_results_are_said_where_they_agree(pool: Pool) -> None:
-    ranks = [of_workload(pool[reader, 4], "cdb", ranks_per_node=count) for count, reader in enumerate(READERS, 1)]
-    assert "4 nodes × 1, 2, 3 ranks" in text.render(ranks)
-    other = replace(ranks[1], dataset=replace(ranks[1].dataset, samples=128, digest="sha256:other"))
-    assert tables.labels([ranks[0], replace(other, policy=ranks[0].policy, plan=ranks[0].plan)]) == [
-        "naive, 64 samples",
-        "naive, 128 samples",
+def with_marks(pool: Pool, marks: list[list[str]], *, fails: bool) -> list[Result]:
+    return [
+        named(pool[reader, 4], reader, its, fails=fails and not number)
+        for number, (reader, its) in enumerate(zip(READERS, marks, strict=True))
     ]
 
 
-def test_marks_stand_in_rows_by_whole_names(pool: Pool) -> None:
-    rows = text.render([
-        named(pool["naive", 4], "naive", ["VIRTUAL NODES"], fails=False),
-        named(pool["prefetch", 4], "prefetch", [], fails=False),
-    ])  # fmt: skip
-    assert re.search(r"^  naive .* VIRTUAL NODES$", rows, re.MULTILINE)
-    marks = ["CACHE NOT ATTESTED", "EMULATED PFS", "REDUCED BATCH"]
-    shown = text.render([
-        named(pool["naive", 4], "naive", [*marks, "VIRTUAL NODES"], fails=True),
-        named(pool["shuffled", 4], "shuffled", marks[:1], fails=False),
-        named(pool["prefetch", 4], "prefetch", [], fails=False),
-    ])  # fmt: skip
-    table = shown.split("\n\n")[1]
-    assert re.search(r"^  naive .* INVALID abcd$", table, re.MULTILINE)
-    assert re.search(r"^  shuffled .* c$", table, re.MULTILINE)
-    assert "  a VIRTUAL NODES  b EMULATED PFS  c CACHE NOT ATTESTED  d REDUCED BATCH\n" in table
+MARKED = ["CACHE NOT ATTESTED", "EMULATED PFS", "REDUCED BATCH"]
+SCREENS: dict[str, Callable[[Pool], list[Result]]] = {
+    "many readers": lambda pool: [
+        named(pool[reader, nodes], f"{reader}-{copy}", ["VIRTUAL NODES"], fails=False)
+        for nodes in (1, 4) for copy in range(3) for reader in ("shuffled", "naive", "prefetch")
+    ],
+    "few trials": lambda pool: alike(pool, 2),
+    "warnings of one kind": lambda pool: [*alike(pool, 2, marks=["ALTERED"], fails=True), pool["naive", 2]],
+    "an invalid result among others": lambda pool: [
+        named(pool[reader, nodes], reader, [], fails=(reader, nodes) == ("prefetch", 2))
+        for nodes in (1, 2, 4) for reader in READERS
+    ],
+    "several workloads": of_two_workloads,
+    "other ranks a node": lambda pool: [
+        of_workload(pool[reader, 4], "cdb", ranks_per_node=count) for count, reader in enumerate(READERS, 1)
+    ],
+    "marks by whole names": lambda pool: with_marks(pool, [["VIRTUAL NODES"], [], []], fails=False),
+    "marks by letters": lambda pool: with_marks(pool, [[*MARKED, "VIRTUAL NODES"], MARKED[:1], []], fails=True),
+}  # fmt: skip
+
+
+def test_screens_of_several_results_are_the_golden_ones(pool: Pool) -> None:
+    chosen = ("an invalid result among others", "several workloads")
+    verbose = {f"{name}, in detail": text.render(SCREENS[name](pool), verbose=True) for name in chosen}
+    require_golden("screens", {name: text.render(of(pool)) for name, of in SCREENS.items()} | verbose)
+    assert all(f"prefetch-{copy}" in text.render(SCREENS["many readers"](pool), verbose=True) for copy in range(3))
+
+
+def test_results_of_one_reader_are_told_apart_by_their_samples(pool: Pool) -> None:
+    one = pool["naive", 4]
+    other = replace(one, dataset=replace(one.dataset, samples=128, digest="sha256:other"))
+    assert tables.labels([one, other]) == ["naive, 64 samples", "naive, 128 samples"]
 
 
 @pytest.fixture
@@ -234,4 +204,3 @@ def test_show_names_what_it_cannot_read(tmp_path: Path, capsys: pytest.CaptureFi
     said = capsys.readouterr().err
     assert f"{tmp_path}/result.json" in said
     assert "\x1b" not in said
-    assert main(["show", str(tmp_path / "nothing")]) == 2

@@ -85,12 +85,3 @@ def test_text_json_and_page_tell_it(capsys: pytest.CaptureFixture[str]) -> None:
     bad = json.loads(json.dumps({"accesses": {"histogram": [1], "expected": []}}))
     with pytest.raises(DataError):
         simulation.validate(bad)
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [(["--accesses", "-1"], "with D from 0 on"), (["--accesses", "1", "--vary", "nodes=2,4"], "Use one of the two")],
-)
-def test_what_cannot_be_counted_is_refused(words: list[str], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", "--scenario", "S1", *words]) == 2
-    assert reason in " ".join(capsys.readouterr().err.split())

@@ -60,19 +60,3 @@ def test_a_user_sees_the_load_of_rank_0(capsys: pytest.CaptureFixture[str]) -> N
     text = capsys.readouterr().out
     assert "until 6 ranks agree on one tensor" in text
     assert [line.split()[:2] for line in text.splitlines()[-2:]] == [["flat", "5"], ["3", "3"]]
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (["--control-tree", "1"], "a whole number from 2 to 1000000"),
-        (["--control-tree", "8", "--radix", "1"], "at least 2 children"),
-        (["--control-tree", "8", "--radix", "many"], "a whole number from 0"),
-        (["--control-tree", "8", "--scenario", "S1"], "without --scenario"),
-        (["cdb", "--control-tree", "8"], "without WORKLOAD"),
-        (["--radix", "2", "--scenario", "S1"], "--radix"),
-    ],
-)
-def test_what_cannot_be_counted_is_refused(words: list[str], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", *words]) == 2
-    assert reason in " ".join(capsys.readouterr().err.split())

@@ -16,6 +16,7 @@ from dlio_bench.reports.simulation import document as simulation
 from dlio_bench.reports.simulation import figures as simulation_figures
 from dlio_bench.reports.simulation.types import Simulation
 from dlio_bench.reports.simulation.view import view
+from tests.goldens import require_golden
 from tests.pages import Page
 
 BOUND = 1000.0
@@ -168,17 +169,10 @@ def test_the_page_of_one_case_has_bars_and_a_table() -> None:
         assert said in page.text
 
 
-def test_a_sample_of_the_nodes_is_said() -> None:
-    found = document(nodes=[4, 64])
-    assert "In 1 of 2 cells not all nodes are simulated" in view(found).text().replace("\n  ", " ")
-    assert "In 1 of 2 cells not all nodes are simulated" in Page(view(found).page()).text
-    assert simulation.estimated(document(ram=[1])) is None
-
-
-def test_the_lower_bound_is_said_for_every_number_of_nodes() -> None:
-    assert simulation.bounds(document()) == "Lower bound, compute alone: 1,000 s."
-    expected = "Lower bound, compute alone: 1,000 s on 1 node, 1,000 s on 8 nodes."
-    assert simulation.bounds(document(nodes=[1, 8])) == expected
+def test_texts_are_the_golden_ones() -> None:
+    cases = {"one case": document(), "a grid": document(ram=[0, 10**9], disk=[0, 1]), "nodes": document(nodes=[4, 64])}
+    require_golden("simulation", {name: view(found).text() for name, found in cases.items()})
+    assert "In 1 of 2 cells not all nodes are simulated" in Page(view(cases["nodes"]).page()).text
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import pytest
 from dlio_bench.datagen import objects
 from dlio_bench.datagen.dataset import open_dataset
 from dlio_bench.errors import EnvironmentFailure, UsageError
-from dlio_bench.harness.cli import main
 
 
 def test_a_place_in_a_store_survives_being_a_path() -> None:
@@ -49,31 +48,6 @@ def test_an_endpoint_that_is_none_is_refused_by_its_variable(named: str, monkeyp
     with pytest.raises(EnvironmentFailure, match=r"^AWS_ENDPOINT_URL_S3 is no endpoint") as refused:
         objects.Store("s3://bucket/prefix")
     assert "hid" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("place", "said"), [("S3://bucket/x", "Did you mean"), ("s3:bucket", "Did you mean"), ("s3://bucket/../x", "'..'")]
-)
-def test_a_place_that_is_almost_one_is_refused(place: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        objects.url_of(Path(place))
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("run", "cdb", "--tiny", "--out", "s3://bucket/x"),
-        ("run", "cdb", "--tiny", "--cache-dir", "s3://bucket/x"),
-        ("storage", "s3://bucket/x", "--out", "s3://bucket/y"),
-    ],
-)
-def test_a_store_where_a_local_path_is_wanted_is_refused(
-    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(words) == 2
-    assert f"{words[-2]} s3:/bucket" in capsys.readouterr().err
-    assert not any(tmp_path.iterdir())
 
 
 def test_without_obstore_a_store_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

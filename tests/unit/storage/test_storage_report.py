@@ -10,6 +10,7 @@ import pytest
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.reports import storage
 from dlio_bench.reports.document.typed import to_json
+from tests.goldens import require_golden
 
 BYTES = 1_000_000_000
 
@@ -50,63 +51,43 @@ def test_the_ceiling_is_the_row_with_the_highest_median() -> None:
     assert storage.validate(json.loads(json.dumps(to_json(document)))) == document
 
 
-def test_noise_few_trials_and_an_unproven_cache_are_marked() -> None:
+def noisy() -> storage.Document:
     reads = [read_row("random", 1, 1, [0.4, 0.5, 0.6])]
     unproven = {"attested": False, "found": "not attestable: nfs"}
-    document = storage.complete(draft(reads=reads, trials=3, attestation=unproven))
+    return storage.complete(draft(reads=reads, trials=3, attestation=unproven))
+
+
+def of_several_hosts() -> storage.Document:
+    reads = [{**row, "hosts": row["ranks"] * 2, "ranks": row["ranks"] * 4} for row in draft()["reads"]]
+    metadata = [{**row, "hosts": 2} for row in draft()["metadata"]]
+    return storage.complete(draft(reads=reads, metadata=metadata, hosts=["a", "b", "c", "d"]))
+
+
+def of_a_silent_device() -> storage.Document:
+    return storage.complete(draft(reads=[read_row("sequential", 1, 1, [1.0] * 5, device=None)], mount=None))
+
+
+def test_noise_few_trials_and_an_unproven_cache_are_marked() -> None:
+    document = noisy()
     assert document.marks == ["CACHE NOT ATTESTED", "NOISY", "FEW TRIALS"]
-    shown = storage.view(document).text()
-    assert "[CACHE NOT ATTESTED]  [NOISY]  [FEW TRIALS]" in shown
-    assert "42 %*" in shown
-    assert shown.splitlines()[0].endswith("median of 3 (noisy).")
 
 
-def test_the_text_is_a_small_table_that_names_the_ceiling() -> None:
-    shown = storage.view(storage.complete(draft())).text()
-    assert shown.splitlines()[:11] == [
-        "ceiling 2 GB/s: random 60 MB, 2 ranks x 2 threads, cold, median of 5.",
-        "  /scratch  (ext4 on /dev/vda)",
-        "  16 files of 60 MB made for this, 16 samples of 60 MB",
-        "  cold: page cache dropped before each trial",
-        "",
-        "  pattern     ranks  threads     median        min        max  spread  device",
-        "  sequential      1        1     1 GB/s   980 MB/s  1.01 GB/s   3.0 %    1 GB",
-        "  sequential      2        2   1.6 GB/s  1.56 GB/s  1.64 GB/s   4.8 %    1 GB",
-        "  random          1        1  1.25 GB/s  1.22 GB/s  1.27 GB/s   3.7 %    1 GB",
-        "  random          2        2     2 GB/s  1.96 GB/s  2.04 GB/s   4.0 %    1 GB",
-        "",
-    ]
-    assert "  open+fstat+close      1  10000/s  9000/s  11000/s    20 %" in shown
-    assert "without root" in shown
-    assert max(map(len, shown.splitlines())) <= 80
+def test_texts_are_the_golden_ones() -> None:
+    cases = {
+        "two patterns": storage.complete(draft()),
+        "noise, few trials, an unproven cache": noisy(),
+        "several hosts": of_several_hosts(),
+        "a device that tells nothing": of_a_silent_device(),
+    }
+    require_golden("storage", {name: storage.view(document).text() for name, document in cases.items()})
+    assert cases["several hosts"].ceiling.hosts == 4
+    assert cases["a device that tells nothing"].reads[0].device_bytes is None
 
 
 def test_what_a_file_says_reaches_the_terminal_without_what_it_would_obey() -> None:
     shown = storage.view(storage.complete(draft() | {"folder": "/data\x1b[2J\r"})).text()
     assert all(line.isprintable() for line in shown.split("\n"))
     assert "/data\N{REPLACEMENT CHARACTER}[2J" in shown
-
-
-def test_several_hosts_have_a_column() -> None:
-    reads = [{**row, "hosts": row["ranks"] * 2, "ranks": row["ranks"] * 4} for row in draft()["reads"]]
-    metadata = [{**row, "hosts": 2} for row in draft()["metadata"]]
-    document = storage.complete(draft(reads=reads, metadata=metadata, hosts=["a", "b", "c", "d"]))
-    assert document.ceiling.hosts == 4
-    shown = storage.view(document).text()
-    assert "\n  pattern    hosts ranks threads    median       min       max spread device\n" in shown
-    assert "\n  sequential     2     4       1    1 GB/s  980 MB/s 1.01 GB/s  3.0 %   1 GB\n" in shown
-    assert "  open+fstat+close      2      1  10000/s" in shown
-    assert ": random 60 MB, 8 ranks on 4 hosts x 2 threads, cold, median of 5.\n" in shown
-    assert max(map(len, shown.splitlines())) <= 80
-
-
-def test_a_device_that_tells_nothing_is_a_dash() -> None:
-    document = storage.complete(draft(reads=[read_row("sequential", 1, 1, [1.0] * 5, device=None)], mount=None))
-    assert document.reads[0].device_bytes is None
-    shown = storage.view(document).text()
-    assert shown.splitlines()[1] == "  /scratch"
-    assert "0.0 %       -\n" in shown
-    assert "ceiling 1 GB/s: sequential, 1 rank x 1 thread," in shown
 
 
 @pytest.mark.parametrize(

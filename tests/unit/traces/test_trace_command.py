@@ -94,9 +94,6 @@ def test_a_command_that_fails_or_cannot_start(tmp_path: Path) -> None:
     assert "signal 9" in processes.dlio(tmp_path, "trace", "--command", "--", "sh", "-c", "kill -9 $$", status=4).stdout
     done = processes.dlio(tmp_path, "trace", "--command", "--", "./missing", status=4)
     assert "./missing cannot be started: No such file" in done.stderr
-    assert "no command" in processes.dlio(tmp_path, "trace", "--command", status=2).stderr
-    done = processes.dlio(tmp_path, "trace", "--command", "--nodes", "3", "--", "true", status=2)
-    assert "--nodes does not go with --command" in done.stderr
 
 
 def test_a_dry_run_starts_nothing(tmp_path: Path) -> None:

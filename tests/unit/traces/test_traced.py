@@ -17,6 +17,7 @@ from dlio_bench.reports.traces.scaling import answers, missing
 from dlio_bench.reports.traces.scaling_figures import figures
 from dlio_bench.reports.traces.scaling_tables import came_last, tables
 from dlio_bench.reports.traces.timeline import Timeline, Track
+from tests.goldens import require_golden
 from tests.pages import Page
 from tests.results import Complete
 
@@ -63,6 +64,65 @@ def hepcnnb(draft: dict[str, Any]) -> None:
     draft["workload"] = {"name": "hepcnnb", "title": "HEP-CNN"}
 
 
+def shuffled(draft: dict[str, Any]) -> None:
+    draft["policy"]["alias"] = "shuffled"
+    draft["marks"] = [*draft["marks"], "SHORT"]
+
+
+def more_samples(draft: dict[str, Any]) -> None:
+    for trial in draft["trials"]:
+        trial["samples"] *= 2
+
+
+def of_tensorflow(draft: dict[str, Any]) -> None:
+    draft["marks"].append("TF TRACE")
+
+
+ITERATIONS = [(rank, "Training Iteration", 0, 0.0, 9.0) for rank in range(4)]
+HEPCNNB_SPANS = [
+    *ITERATIONS,
+    *((rank, "validation", ~0, 9.0, 10.0) for rank in range(4)),
+    (0, "Load File", 0, 0.0, 6.0), (0, "HDF5 File Read", 0, 0.0, 4.0),
+    *((rank, "Load File", 0, 0.0, 2.0) for rank in (1, 2, 3)),
+    *((rank, "HDF5 File Read", ~0, 0.0, 2.0) for rank in (1, 2, 3)),
+]  # fmt: skip
+AHEAD = [*ITERATIONS, (0, "pread", 0, 1.0, 7.0)]  # of nine seconds of steps six are read behind
+RECORDS = [ITERATIONS[0], (0, "records", 0, 0.0, 4.0), (0, "pread", ~0, 9.0, 9.5)]
+BOTH = [(rank, name, 0, 0.0, 9.0) for rank in range(4) for name in ("Training Iteration", "pread")]
+THREADS = [(rank, "pread", 0, 0.0, 2.0) for rank in range(8)]  # 16 s beside a loop of some seconds
+
+
+def cases_of_texts(made: Complete) -> dict[str, list[traced.Case]]:
+    def spans(nodes: int, of: list[Any], change: Any = None) -> list[traced.Case]:
+        return cases(made, nodes, change=change, timeline=timeline(of))
+
+    return {
+        "two node counts": cases(made, 1, 4),
+        "two readers": [*cases(made, 4), *cases(made, 4, change=shuffled)],
+        "unequal numbers of samples": [*cases(made, 1), *cases(made, 4, change=more_samples)],
+        "spans of HEPCNNB": spans(4, HEPCNNB_SPANS, hepcnnb),
+        "a reader that reads ahead": spans(4, AHEAD),
+        "what TensorFlow reads by itself": spans(1, RECORDS),
+        "what TensorFlow reads by itself, in its trace": spans(1, RECORDS, of_tensorflow),
+        "two readers with spans": [*spans(4, BOTH), *spans(4, BOTH, shuffled)],
+        "threads that compete": spans(1, THREADS),
+        "one thread": spans(1, THREADS[:1]),
+    }
+
+
+WHOLE = ("two node counts", "two readers", "spans of HEPCNNB", "a reader that reads ahead", "two readers with spans")
+
+
+def test_texts_are_the_golden_ones(made: Complete) -> None:
+    texts = {}
+    for name, of in ((name, traced.scalings(of)) for name, of in cases_of_texts(made).items()):
+        notes = [note for _, told in tables(of) for table in told if table.name == "bandwidth" for note in table.notes]
+        shown = traced_text.render(of) if name in WHOLE else "".join(f"{note}\n" for note in [*missing(of[0]), *notes])
+        texts[name] = f"{traced_text.answer_text(of)}\n{shown}"
+    require_golden("trace", texts, width=280)
+    assert all(len(line) <= 80 for name in WHOLE for line in texts[name].splitlines())
+
+
 def test_the_answer_comes_first_and_is_a_share_of_the_steps(made: Complete) -> None:
     """Of rank r: 16 steps of 0.1 + 0.01 r + 0.001 s of waiting, half a second in the first; whole: all phases."""
     of = scaling(*cases(made, 4, 1))
@@ -77,28 +137,6 @@ def test_the_answer_comes_first_and_is_a_share_of_the_steps(made: Complete) -> N
     [sentence] = answers(of)
     shares = [f"{100 * (case.account('waiting').share or 0):.0f} %" for case in of.cases]  # type: ignore[union-attr]
     assert sentence == f"trainers waited for data {shares[0]} of their steps on 1 node, {shares[1]} on 4 nodes"
-    text = traced_text.answer_text([of]) + traced_text.render([of])
-    assert "[VIRTUAL NODES]" in text.splitlines()[0]
-    assert sentence[:40] in text.splitlines()[1]
-    assert all(len(line) <= 80 for line in text.splitlines())
-    assert "--trace spans" in missing(of)[0]
-
-
-def test_what_all_results_share_is_said_once(made: Complete) -> None:
-    def other(draft: dict[str, Any]) -> None:
-        draft["policy"]["alias"] = "shuffled"
-        draft["marks"] = [*draft["marks"], "SHORT"]
-
-    two = traced.scalings([*cases(made, 4), *cases(made, 4, change=other)])
-    [marks, first, *_] = answer = traced_text.answer_text(two).splitlines()
-    assert "[VIRTUAL NODES]" in marks
-    assert first.endswith(" · prefetch")
-    assert next(line for line in answer if "shuffled" in line).endswith(" · shuffled · [SHORT]")
-    text = traced_text.render(two)
-    assert text.count("Bytes that the readers requested, over seconds.") == 1
-    assert "× ideal" not in text  # there is one node count
-    assert not text.startswith("\n")
-    assert "\n\n\n" not in text
 
 
 def test_seconds_and_bandwidth_stand_beside_their_ideal(made: Complete) -> None:
@@ -114,27 +152,15 @@ def test_seconds_and_bandwidth_stand_beside_their_ideal(made: Complete) -> None:
     assert {table.name for table in told if not table.rows} == {
         "published-merged", "published-bandwidth", "published-variants",
     }  # fmt: skip
-
-    def more(draft: dict[str, Any]) -> None:
-        for trial in draft["trials"]:
-            trial["samples"] *= 2
-
-    unequal = scaling(*cases(made, 1), *cases(made, 4, change=more))
-    assert "unequal numbers of samples" in " ".join(missing(unequal))
+    unequal = scaling(*cases(made, 1), *cases(made, 4, change=more_samples))
     [(_, told)] = tables([unequal])
     assert row(told, "nodes-waiting", 1)["× ideal"] == "-"
 
 
 def test_recorded_spans_give_the_study_s_accounting_with_published_rows_beside(made: Complete) -> None:
     """Four nodes: read (4 + 2 + 2 + 2) / 4, load (12 - 10) / 4, training (36 + 4 - 12) / 4, in seconds a node."""
-    spans = [(rank, "Training Iteration", 0, 0.0, 9.0) for rank in range(4)]
-    spans += [(rank, "validation", ~0, 9.0, 10.0) for rank in range(4)]
-    spans += [(0, "Load File", 0, 0.0, 6.0), (0, "HDF5 File Read", 0, 0.0, 4.0)]
-    for rank in (1, 2, 3):
-        spans += [(rank, "Load File", 0, 0.0, 2.0), (rank, "HDF5 File Read", ~0, 0.0, 2.0)]
-    [case] = cases(made, 4, change=hepcnnb, timeline=timeline(spans))
+    [case] = cases(made, 4, change=hepcnnb, timeline=timeline(HEPCNNB_SPANS))
     of = scaling(case)
-    assert answers(of)[1] == "by HEPCNNB's accounting reading took 25 % of a node's time on 4 nodes"
     [(_, told)] = tables([of])
     cells = row(told, "nodes-additive", 0)
     assert cells == {
@@ -154,63 +180,18 @@ def test_recorded_spans_give_the_study_s_accounting_with_published_rows_beside(m
     assert row(told, "bandwidth", 0)["calls"] == "4"
 
 
-def test_readers_that_read_ahead_do_not_take_more_than_elapsed(made: Complete) -> None:
-    """Nine seconds of steps, of which six are read behind: 15 s of CDB's accounting."""
-    spans = [(rank, "Training Iteration", 0, 0.0, 9.0) for rank in range(4)] + [(0, "pread", 0, 1.0, 7.0)]
-    of = scaling(*cases(made, 4, timeline=timeline(spans)))
-    assert answers(of)[1] == (
-        "by CDB's accounting reading took 40 % of merged seconds of reading and of training on 4 nodes; 40 % of these "
-        "seconds are counted twice, as both overlap"
-    )
-    [(_, told)] = tables([of])
-    assert row(told, "nodes-merged", 0) == {
-        "read": "6", "training": "9", "counted twice": "6", "I/O share": "40 %", "× ideal": "1.00×"
-    }  # fmt: skip
-    [table] = [table for table in told if table.name == "nodes-merged"]
-    assert table.published[0][1] == ["1243.21", "13002.72", "-", "8.73 %", "1.00×"]
-
-
 def test_what_tensorflow_reads_by_itself_is_no_reading(made: Complete) -> None:
     """Its batches come after reading, decoding and waiting: of these nobody knows the parts."""
-    spans = [(0, "Training Iteration", 0, 0.0, 9.0), (0, "records", 0, 0.0, 4.0), (0, "pread", ~0, 9.0, 9.5)]
-    for marks, why in (([], "run --trace tf"), (["TF TRACE"], "in the table of its operations")):
-        [case] = cases(
-            made, 1, change=lambda draft, marks=marks: draft["marks"].extend(marks), timeline=timeline(spans)
-        )
-        of = scaling(case)
+    for change in (None, of_tensorflow):
+        [case] = cases(made, 1, change=change, timeline=timeline(RECORDS))
         assert (case.readers, case.overlap, [account.how for account in case.accounts]) == ([], None, ["waiting"])
         assert (case.bandwidth.calls, case.bandwidth.merged_seconds, case.bandwidth.rule) == (None, None, None)
-        assert len(answers(of)) == 1
-        assert why in missing(of)[0]
 
 
-def test_seconds_of_threads_that_compete_are_told_to_be_too_many(made: Complete) -> None:
-    """Eight readers of 2 s beside a loop of some seconds, or one."""
-    notes = []
-    for threads in (8, 1):
-        spans = timeline([(rank, "pread", 0, 0.0, 2.0) for rank in range(threads)])
-        [case] = cases(made, 1, timeline=spans)
-        assert 2 < case.loop < 16
-        [(_, told)] = tables([scaling(case)])
-        [table] = [table for table in told if table.name == "bandwidth"]
-        notes.append(" ".join(table.notes))
-    assert "include waiting for a core" in notes[0]
-    assert "include waiting for a core" not in notes[1]
-
-
-def test_published_values_stand_once_whatever_the_number_of_readers(made: Complete) -> None:
-    def renamed(draft: dict[str, Any]) -> None:
-        draft["policy"]["alias"] = "other"
-
-    spans = [(rank, name, 0, 0.0, 9.0) for rank in range(4) for name in ("Training Iteration", "pread")]
-    of = traced.scalings([
-        case for change in (None, renamed) for case in cases(made, 4, change=change, timeline=timeline(spans))
-    ])  # fmt: skip
-    assert len(of) == 2
-    text, page = traced_text.render(of), Page(traced_page.page(of))
-    for told in (text, page.text):
-        assert told.count("1243.21") == 2  # of the table against nodes, and of the variants
-        assert "Published values: in this table of prefetch." in told
+def test_published_values_stand_once_on_the_page_of_two_readers(made: Complete) -> None:
+    page = Page(traced_page.page(traced.scalings(cases_of_texts(made)["two readers with spans"])))
+    assert page.text.count("1243.21") == 2  # of the table against nodes, and of the variants
+    assert "Published values: in this table of prefetch." in page.text
 
 
 def test_every_line_of_a_figure_has_a_look_of_its_own(made: Complete) -> None:

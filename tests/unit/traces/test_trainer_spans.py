@@ -87,19 +87,3 @@ def test_steps_are_told_as_timelogger_would(tmp_path: Path, capsys: pytest.Captu
     capsys.readouterr()
     assert main(["trace", str(file)]) == 0
     assert "Training Iteration" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (["--trial", "7"], "trials 1 to 6"),
-        (["--ranks", "0,2", "--chrome", "x.json"], "ranks 0 to 1"),
-        (["--ranks", "a"], "--ranks 'a'"),
-        (["--nodes", "2"], "--nodes is for logs"),
-        (["--chrome", "."], "is a folder"),
-    ],
-)
-def test_what_cannot_be_is_refused(words: list[str], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["trace", str(GOLDEN), *words]) == 2
-    assert reason in capsys.readouterr().err
-    assert not Path("x.json").exists()

@@ -57,40 +57,6 @@ def test_a_run_waits_as_long_as_the_real_network_took(tmp_path: Path) -> None:
     assert f"step time of hepcnn measured on {profile.device}" in page
 
 
-@pytest.mark.parametrize(
-    ("asked", "says"),
-    [
-        ([], "Give one"),
-        (["--pfs", ".", "--compute", "cdb"], "Give one at a time"),
-        (["--pfs", ".", "--tiny"], "calibrate --pfs has no option --tiny"),
-        (["--compute", "cdb", "--nodes", "1"], "calibrate --compute has no option --nodes"),
-        (["--compute", "cdb", "--sample-bytes", "4KiB"], "has no option --sample-bytes"),
-        (["--compute", "cbd"], "Did you mean 'cdb'"),
-        (["--compute", "cdb:deeplap"], "Did you mean 'deeplab'"),
-        (["--compute", "cdb", "--variant", "xl"], "There is no cdb variant"),
-        (["--compute", "cosmoflow:cosmoflow-sc18"], "takes data of the variants sc18"),
-        (["--compute", "cdb", "--batch", "1,none"], "--batch: 'none'"),
-        (["--compute", "cdb", "--batch", "0"], "--batch: '0'"),
-        (["--compute", "cdb", "--steps", "4"], "at least 5"),
-        (["--compute", "cdb", "--steps", "0"], "--steps: '0'"),
-        (["--compute", "cdb", "--threads", "1,2"], "give one number"),
-        (["--compute", "cdb", "--threads", "100000"], "this machine has"),
-        (["--compute", "cdb", "--out", "."], "is a folder"),
-        (["--compute", "cdb", "--out", "/dev/null/x.toml"], "cannot be written"),
-        (["--compute", "cdb", "--out", "notes.txt"], "is no compute profile"),
-    ],
-)
-def test_what_cannot_be_measured_is_refused_before_anything_is_loaded(
-    asked: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "notes.txt").write_text("dear")
-    assert main(["calibrate", *asked]) == 2
-    assert says in " ".join(capsys.readouterr().err.split())
-    assert (tmp_path / "notes.txt").read_text() == "dear"
-    assert len(list(tmp_path.iterdir())) == 1
-
-
 def test_without_tensorflow_it_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     assert main(["calibrate", "--compute", "cdb"]) == 4

@@ -6,7 +6,6 @@ import pytest
 
 from dlio_bench.benchmarks.profile import DERIVED, ESTIMATE
 from dlio_bench.benchmarks.registry import WORKLOADS, find
-from dlio_bench.errors import UsageError
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.asked.request import look_up
 from dlio_bench.harness.training.compute import step_time, wait
@@ -19,23 +18,6 @@ def test_emulate_means_a_v100_for_every_workload(name: str) -> None:
     assert found == step_time(find(name), "emulate:V100")
     assert found.device == "v100"
     assert step_time(find(name), "none") is None
-
-
-@pytest.mark.parametrize(
-    ("asked", "says"),
-    [
-        (
-            "emulate:b200",
-            r"No step time of cdb is known for device 'b200'\. Known: v100, a100, h100, knl\. .*calibrate --compute",
-        ),
-        ("trian", "Use none, emulate"),
-        ("none:v100", "not known"),
-        ("emulate:5", "'5' has no unit"),
-    ],
-)
-def test_unknown_compute_is_refused(asked: str, says: str) -> None:
-    with pytest.raises(UsageError, match=says):
-        step_time(find("cdb"), asked)
 
 
 @pytest.mark.parametrize("batch", [1, 8])

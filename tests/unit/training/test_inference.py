@@ -116,27 +116,6 @@ def test_predictions_that_are_no_numbers_end_the_run() -> None:
 
 # ---- what is asked for
 
-REFUSED = [
-    ({"last": "drop"}, "--last drop: an inference predicts every sample"),
-    ({"last": "pad"}, "--last pad"),
-    ({"steps": 3}, "--steps 3"),
-    ({"shard": "job"}, "--shard job: an inference"),
-    ({"validation": "1"}, "--validation 1"),
-    ({"predict": True}, "--predict"),
-    ({"compute": "infer:deeplap"}, "Did you mean 'deeplab'"),
-    ({"readers": ("upstream",)}, "reader 'upstream' is the application's published pipeline"),
-    ({"readers": ("staged-subset",)}, "reader 'staged-subset' reads some twice"),
-    ({"readers": ("prefetch", "parallel-staging")}, "reader 'parallel-staging' reads some twice"),
-    ({"exchange": "mpi"}, "--exchange is an option of training"),
-    ({"checkpoint": 3}, "--checkpoint is an option of training"),
-]
-
-
-@pytest.mark.parametrize(("more", "says"), REFUSED)
-def test_what_would_not_predict_each_sample_once_is_refused(more: dict[str, Any], says: str) -> None:
-    with pytest.raises(UsageError, match=says):
-        look_up(Options("cdb", **({"tiny": True, "compute": "infer"} | more)))
-
 
 def test_an_inference_is_one_epoch_of_everything_and_ranks_do_not_meet(tmp_path: Path) -> None:
     request = look_up(Options("cdb", tiny=True, compute="infer:deeplab", nodes=(3,), batch=2))
@@ -164,22 +143,6 @@ def test_weights_come_from_a_checkpoint_of_that_network(tmp_path: Path) -> None:
 
 
 # ---- epochs that keep all samples
-
-
-@pytest.mark.parametrize(
-    ("more", "says"),
-    [
-        ({"steps": 3}, "--steps 3 needs steps of equal size"),
-        ({"predict": True}, "--predict needs steps of equal size"),
-        ({"readers": ("upstream",)}, "reader 'upstream' has an order that does not"),
-        ({"readers": ("staged-subset",)}, "'staged-subset'"),
-        ({"compute": "train"}, "ranks average gradients over batches of equal size"),
-        ({"compute": "emulate:v100"}, "an emulated step is always that of a whole batch"),
-    ],
-)
-def test_what_cannot_keep_all_samples_is_refused(more: dict[str, Any], says: str) -> None:
-    with pytest.raises(UsageError, match=says):
-        look_up(Options("cdb", **({"tiny": True, "last": "keep", "compute": "none"} | more)))
 
 
 def test_a_batch_that_is_larger_than_what_ranks_have_is_no_reason_to_refuse() -> None:

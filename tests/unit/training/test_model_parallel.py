@@ -1,7 +1,6 @@
 """Ranks that hold parts of one model: which readers can bring all of them the same, and how a run is cut for them."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -32,22 +31,6 @@ def test_readers_that_give_nodes_parts_of_their_own_are_refused(name: str) -> No
         require_readable(find(name))
 
 
-@pytest.mark.parametrize(
-    ("asked", "says"),
-    [
-        ({"readers": ("staged",)}, "placement stage-partition gives every node a part"),
-        ({"readers": ("lbann-dynamic",)}, "placement lbann-dynamic gives every node a part"),
-        ({"readers": ("naive", "tfdata")}, "reader 'tfdata' leaves it to its loader"),
-        ({"readers": ("upstream",)}, "as its application did"),
-        ({"readers": ("parallel-staging",)}, "draws the order of a node"),
-        ({"readers": ("naive",), "orders": ("subset-shuffle(2)",)}, r"order subset-shuffle\(2\) gives every node"),
-    ],
-)
-def test_a_run_says_which_part_of_a_reader_does_not_fit(asked: dict[str, Any], says: str) -> None:
-    with pytest.raises(UsageError, match=says):
-        look_up(Options("cdb", tiny=True, shard="job", **asked))
-
-
 @given(st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=8), st.sets(st.sampled_from("abcdefgh")),
        st.integers(1, 6))  # fmt: skip
 def test_every_field_is_read_by_one_stage_in_the_order_of_the_view(
@@ -67,24 +50,6 @@ def test_labels_are_fields_of_the_view() -> None:
     for name, labels in labelled.items():
         assert set(labels) < set(WORKLOADS[name].view)
         assert all("label" in field or field in ("weight", "normweight", "psr") for field in labels)
-
-
-@pytest.mark.parametrize(
-    ("workload", "asked", "says"),
-    [
-        ("cosmoflow", {}, "stores both in one record"),
-        ("cdb", {"readers": ("cooperative",)}, "placement cooperative keeps whole samples"),
-        ("cdb", {"readers": ("torch",)}, "delivers whole samples"),
-        ("cdb", {"readers": ("upstream",)}, "as its application did"),
-        ("cdb", {"decode": True}, "--decode needs whole samples"),
-        ("cdb", {"compute": "train"}, "--compute train needs whole samples"),
-        ("cdb", {"predict": True, "compute": "none"}, "--predict needs whole samples"),
-        ("cdb", {"models": "2"}, "--shard pipeline"),
-    ],
-)
-def test_a_pipeline_says_what_has_no_stages(workload: str, asked: dict[str, Any], says: str) -> None:
-    with pytest.raises(UsageError, match=says):
-        look_up(Options(workload, tiny=True, shard="pipeline", **({"readers": ("shuffled",)} | asked)))
 
 
 def test_a_step_is_one_batch_however_many_ranks_read_it(tmp_path: Path) -> None:

@@ -206,30 +206,6 @@ def test_widths_are_those_of_the_blocks() -> None:
     assert widths(batch) == (48, 4)
 
 
-REFUSED = [
-    ({"exchange": "mpi"}, "Add --compute train"),
-    ({"fp16_gradients": True}, "--fp16-gradients"),
-    ({"gradient_lag": 1}, "--gradient-lag"),
-    ({"hierarchical": True}, "--hierarchical"),
-    ({"exchange_timeout": 3.0}, "--exchange-timeout"),
-    ({"leaders": 2}, "--leaders"),
-    ({"compute": "train", "leaders": 2}, "Add --hierarchical"),
-    ({"compute": "trian"}, "Did you mean 'train'"),
-    ({"compute": "train:deeplap"}, "Did you mean 'deeplab'"),
-    ({"compute": "train", "exchange": "hrovod"}, "Did you mean 'horovod'"),
-    ({"compute": "train", "gradient_lag": 2}, "lag of 2"),
-    ({"compute": "train", "exchange_timeout": 0.0}, "after 0 s"),
-    ({"compute": "train", "sync": "none"}, "--exchange none"),
-    ({"compute": "train", "predict": True}, "--predict"),
-]
-
-
-@pytest.mark.parametrize(("asked", "says"), REFUSED)
-def test_what_does_not_fit_together_is_refused(asked: dict[str, Any], says: str) -> None:
-    with pytest.raises(UsageError, match=says):
-        look_up(Options("cdb", tiny=True, **asked))
-
-
 def test_gradients_are_exchanged_as_asked() -> None:
     asked = Options(
         "cdb", tiny=True, compute="train", exchange="mpi", fp16_gradients=True, gradient_lag=1, hierarchical=True,
