@@ -187,6 +187,8 @@ UPSTREAM = Upstream(
         "batches, so that a batch can hold samples of two epochs.",
         "The last batch of a validation pass is as small as need be; the published one is dropped.",
         "Files are shuffled by the run's seed.",
+        "With --shard node all nodes read one set of files; where each has a whole set of its own (n_file_sets), a "
+        "published epoch is as many times as long as there are nodes.",
     ),
     start=Records,
     tensorflow=True,
@@ -212,6 +214,8 @@ UPSTREAM_QUEUES = replace(
         "A validation pass reads one file after the other, without a pool, and begins when its turn comes. As "
         "published, queues of 204 and 68 samples for validation and test were filled beside that of training.",
         "Files are shuffled by the run's seed, and draws by the number of the epoch.",
+        "All samples differ. In sc18 as published each came twice, by the name of the set (13000-2xDupe), and a file "
+        "for validation repeats the 8 samples of one simulation.",
         "The pipeline of original-64 also turned and mirrored cubes by chance.",
     ),
     start=Queues,
