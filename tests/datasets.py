@@ -42,11 +42,11 @@ def made(
     return generate(layout(workload, variant, fill), files, folder, seed=3, workers=1)
 
 
-def made_by_first(comm: Comm, folder: Path, workload: str, files: int) -> Dataset:
+def made_by_first(comm: Comm, folder: Path, workload: str, files: int, variant: str | None = None) -> Dataset:
     """A tiny dataset that rank 0 makes in its `folder` and all ranks share."""
     folder = Path(comm.allgather(str(folder))[0])
     if comm.rank == 0:
-        made(folder, workload, files)
+        made(folder, workload, files, variant)
     comm.barrier()
     return open_dataset(folder)
 

@@ -1,24 +1,37 @@
-"""CosmoFlow's published input: tf.data over TFRecord files, one after the other, records parsed in parallel.
+"""CosmoFlow's published inputs: tf.data over TFRecord files, one after the other, records parsed in parallel.
 
-Source: sparticlesteve/cosmoflow-benchmark @559eafb, data/cosmo.py:
+MLPerf: sparticlesteve/cosmoflow-benchmark @559eafb, data/cosmo.py:
 
     from_tensor_slices -> shuffle(len(files)) -> shard -> TFRecordDataset(compression) -> map(parse, AUTOTUNE)
         -> repeat -> batch -> prefetch(4)
 
-Which file comes when is the plan's, as its order (overlapping-shuffle) says; what follows keeps the order. The files
-of before MLPerf go through the same pipeline, their voxels divided by their mean: 64 samples a file, in the order of
-the file.
+Which file comes when is the plan's, as its order (overlapping-shuffle) says; what follows keeps the order.
+
+Before MLPerf (sc18, original-64): NERSC/CosmoFlow, io_Cosmo.py, which was of TensorFlow 1's queues:
+
+    string_input_producer(files, shuffle) -> TFRecordReader -> parse -> shuffle_batch(1, num_threads=2, capacity=204,
+        min_after_dequeue=200)
+
+Each rank shuffles all files for itself. The queues are played by tf.data: one file after the other, 2 threads that
+parse, 4 records read ahead, and a pool that holds 200 samples whenever one is drawn from it. (The queues themselves are
+still in tf.compat.v1, but which samples they deliver in an epoch no plan could say.) A sample is drawn from those of
+its epoch; reading goes on into the next ones, so that a rank reads 201 samples before its first step, as published. An
+epoch is the plan's as a multiset.
 
 Bytes are counted when a batch is delivered: records with their frames, or the whole file where it is compressed. What
 TensorFlow reads ahead is not known to the program, and neither are its seconds: they are not counted.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from typing import Any
 
-from dlio_bench.batches import Batch, Block, Ids
+import numpy as np
+from msgspec.structs import replace
+
+from dlio_bench.batches import Batch, Block, Ids, is_validation
 from dlio_bench.benchmarks import tensors
 from dlio_bench.benchmarks.cosmoflow import decode as ours
 from dlio_bench.benchmarks.cosmoflow.generations import Early, early
@@ -30,6 +43,7 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError, DataError
 
 PREFETCH = 4
+QUEUE_THREADS, LEAST, CAPACITY = 2, 200, 204  # of shuffle_batch
 _INTRA_OP = 1  # threads inside an op; the pool has one a core. The published figures are for other processors.
 
 
@@ -68,19 +82,11 @@ class Records:
     @contextmanager
     def batches(self, dataset: Dataset, plan: Plan, cost: CostOf) -> Iterator[Iterator[Batch]]:
         """See Pipeline.batches."""
-        tf, stage = self._tf, self._stage(dataset)
-
-        def build(stretch: tensors.Stretch) -> Any:
-            return (
-                sequence(dataset, runs(dataset, stretch.ids))
-                .map(tensors.plain(stage), num_parallel_calls=tf.data.AUTOTUNE)
-                .batch(stretch.size)
-                .prefetch(PREFETCH)
-                .with_options(self._limits())
-            )
+        build = partial(self._elements, dataset, self._stage(dataset))
 
         def take(epoch: int, ids: Ids, element: Any) -> tuple[Batch, int]:
-            voxels, targets, lengths = (tensors.array(tensor) for tensor in element)
+            *drawn, voxels, targets, lengths = (tensors.array(tensor) for tensor in element)
+            ids = drawn[0] if drawn else ids
             size = framing_bytes(dataset, ids, lengths)
             cost(epoch).bytes_requested += size
             return Batch(ids, (Block.even(voxels), Block.even(targets))), size
@@ -93,6 +99,17 @@ class Records:
 
     def close(self) -> None:
         """Nothing to end."""
+
+    def _elements(self, dataset: Dataset, stage: Any, stretch: tensors.Stretch) -> Iterable[Any]:
+        """Voxels, targets and bytes of records, batch by batch; before them the ids, where these are not the plan's."""
+        elements: Iterable[Any] = (
+            sequence(dataset, runs(dataset, stretch.ids))
+            .map(tensors.plain(stage), num_parallel_calls=self._tf.data.AUTOTUNE)
+            .batch(stretch.size)
+            .prefetch(PREFETCH)
+            .with_options(self._limits())
+        )
+        return elements
 
     def _limits(self) -> Any:
         return tensors.limited(tensors.cores(), _INTRA_OP)
@@ -122,6 +139,39 @@ class Records:
         return counts if generation is None else partial(density, generation)
 
 
+class Queues(Records):
+    """The pipeline of before MLPerf: a pool that samples are drawn from."""
+
+    def __init__(self) -> None:
+        """As `Records`."""
+        super().__init__()
+        self.options = {"threads": QUEUE_THREADS, "processes": 0, "prefetch": CAPACITY - LEAST, "pool": LEAST}
+
+    def _elements(self, dataset: Dataset, stage: Any, stretch: tensors.Stretch) -> Iterable[Any]:
+        if is_validation(stretch.batches[0][0]):
+            return super()._elements(dataset, stage, stretch)
+        records = sequence(dataset, runs(dataset, stretch.ids))
+        parsed = records.map(tensors.plain(stage), num_parallel_calls=QUEUE_THREADS)
+        ahead = parsed.prefetch(CAPACITY - LEAST).with_options(tensors.limited(QUEUE_THREADS, _INTRA_OP))
+        return _drawn(zip(stretch.ids, ahead, strict=True), stretch)
+
+
+def _drawn(stream: Iterator[tuple[np.int64, Any]], stretch: tensors.Stretch) -> Iterator[Any]:
+    """Batches of a stream of samples, drawn from a pool of them; the stream is read on before each draw."""
+    pool: list[tuple[np.int64, Any]] = []  # in the order of the stream: those of the present epoch stand first
+    for epoch, ids in stretch.epochs:
+        draws, left = np.random.default_rng(epoch), len(ids)
+        while left:
+            batch = []
+            for _ in range(min(left, stretch.size)):
+                pool += islice(stream, LEAST + 1 - len(pool))
+                batch.append(pool.pop(int(draws.integers(min(left, len(pool))))))
+                left -= 1
+            numbers, elements = zip(*batch, strict=True)
+            parts = zip(*elements, strict=True)
+            yield np.array(numbers), *(np.stack([tensors.array(part) for part in column]) for column in parts)
+
+
 UPSTREAM = Upstream(
     order="overlapping-shuffle",
     orders=("overlapping-shuffle", "file-shuffle", "buffered-shuffle", "sequential"),
@@ -137,10 +187,36 @@ UPSTREAM = Upstream(
         "batches, so that a batch can hold samples of two epochs.",
         "The last batch of a validation pass is as small as need be; the published one is dropped.",
         "Files are shuffled by the run's seed.",
-        "sc18 and original-64 go through the pipeline of MLPerf. Their own (NERSC/CosmoFlow) was of queues: "
-        "string_input_producer, TFRecordReader, and shuffle_batch of 2 threads and 200 to 204 samples; that of "
-        "original-64 also turned and mirrored cubes by chance.",
+        "With --shard node all nodes read one set of files; where each has a whole set of its own (n_file_sets), a "
+        "published epoch is as many times as long as there are nodes.",
     ),
     start=Records,
     tensorflow=True,
+)
+
+UPSTREAM_QUEUES = replace(
+    UPSTREAM,
+    order="unsharded-shuffle",
+    orders=("unsharded-shuffle", *UPSTREAM.orders),
+    order_known=False,
+    source="NERSC/CosmoFlow, io_Cosmo.py of branches CoriRunsMarch20 @56c800f and AugTests @6e50963",
+    defects=(
+        "Files are not dealt: every rank shuffles all of them for itself, and an epoch is a count of samples.",
+        "A rank reads 201 samples before its first step.",
+        "One file is read at a time, and 4 samples ahead of the pool: a late sample is soon waited for.",
+    ),
+    departures=(
+        "tf.data and a pool in Python play the queues of TensorFlow 1 (string_input_producer, TFRecordReader, "
+        "shuffle_batch), with 2 threads as on Cori in March 2018; it had 6 in April and August, and Piz Daint 4.",
+        "A sample is drawn from those of its epoch that are in the pool; the queue knew no epochs.",
+        "Nothing is read beyond the last sample of a trial, where the queues read on.",
+        "What is left of a pass over all files and makes no epoch is dropped; the queue goes on into the next pass.",
+        "A validation pass reads one file after the other, without a pool, and begins when its turn comes. As "
+        "published, queues of 204 and 68 samples for validation and test were filled beside that of training.",
+        "Files are shuffled by the run's seed, and draws by the number of the epoch.",
+        "All samples differ. In sc18 as published each came twice, by the name of the set (13000-2xDupe), and a file "
+        "for validation repeats the 8 samples of one simulation.",
+        "The pipeline of original-64 also turned and mirrored cubes by chance.",
+    ),
+    start=Queues,
 )

@@ -3,7 +3,7 @@
 from dlio_bench.benchmarks.cosmoflow.decode import decode
 from dlio_bench.benchmarks.cosmoflow.layout import mlperf_v07, mlperf_v1, original, sc18
 from dlio_bench.benchmarks.cosmoflow.model import COSMOFLOW_MLPERF, COSMOFLOW_ORIGINAL, COSMOFLOW_SC18
-from dlio_bench.benchmarks.cosmoflow.pipeline import UPSTREAM
+from dlio_bench.benchmarks.cosmoflow.pipeline import UPSTREAM, UPSTREAM_QUEUES
 from dlio_bench.benchmarks.workload import Expected, Validation, Workload
 
 COSMOFLOW = Workload(
@@ -24,6 +24,7 @@ COSMOFLOW = Workload(
         source="sparticlesteve/cosmoflow-benchmark, data/cosmo.py (shuffle_valid=False), and Keras' fit, which "
         "validates after each epoch",
     ),
+    variations={name: {"upstream": UPSTREAM_QUEUES} for name in ("sc18", "original-64")},
     models=(COSMOFLOW_MLPERF, COSMOFLOW_SC18, COSMOFLOW_ORIGINAL),
     expected=Expected(variant="sc18"),  # which is not compressed
 )

@@ -218,6 +218,9 @@ UPSTREAM = Upstream(
         "The first file is loaded when the first batch is asked for, inside the clock, and not before training begins.",
         "Files are listed by their names and shuffled by the run's seed, and not listed as os.listdir finds them and "
         "shuffled by RandomState(54321).",
+        "Not here: `split_file`, by which each rank reads its part of every file; the tf.data pipeline of the later "
+        "NERSC/hep_cnn_benchmark @6fab807 (4 files at a time, all files for every rank), for which no measurement was "
+        "published; the variant of 64 x 64 pixels, of whose files and samples no counts were published.",
     ),
     start=WholeFiles,
     with_one_file="file-shuffle",

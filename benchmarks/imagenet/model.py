@@ -111,4 +111,5 @@ RESNET_50 = Model(
     better=HIGHER,
     chance=1 / CLASSES,
     penalty=penalty,
+    notes=("It has 1000 classes; the published code has one more, for the background, which no label names.",),
 )

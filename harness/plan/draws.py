@@ -28,6 +28,7 @@ class Purpose(IntEnum):
     SUBSET = 8  # stage-subset: which files
     SAMPLES_OF_A_SUBSET = 9  # subset-shuffle
     FILES_OF_A_DRAW = 10  # overlapping-shuffle
+    FILES_OF_A_PASS = 11  # unsharded-shuffle
 
 
 def words(purpose: Purpose, unit: int, epoch: int, seed: int, count: int) -> Words:

@@ -141,6 +141,18 @@ def overlapping_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
     return _part(shape, shape.samples_of(files)[0], 1, 0)
 
 
+def unsharded_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
+    """Each rank goes through all files, which it shuffles for itself and anew for each pass; no file is dealt.
+
+    An epoch is as many samples as a fair share would have, so that a pass takes as many epochs as there are ranks.
+    Samples come in file order. (CosmoFlow's string_input_producer; NERSC/CosmoFlow, branch AugTests @6e50963,
+    io_Cosmo.py.)
+    """
+    number, part = divmod(epoch, shape.ranks)
+    files = shuffled(words(Purpose.FILES_OF_A_PASS, rank, number, seed, shape.files))
+    return _part(shape, np.roll(shape.samples_of(files)[0], -part * shape.steps * shape.batch), 1, 0)
+
+
 # ---- parts of orders
 
 
@@ -270,6 +282,7 @@ ORDERS: dict[str, Order] = {
     "overlapping-shuffle": Order(
         "overlapping-shuffle", overlapping_shuffle, draws.by_draws, exactly_once=False, of_shares=True
     ),
+    "unsharded-shuffle": Order("unsharded-shuffle", unsharded_shuffle, exactly_once=False, of_shares=True),
     "node-shuffle": Order("node-shuffle", node_shuffle, draws.by_nodes, of_shares=True),
     "subset-shuffle": _subset(None),
 }

@@ -28,6 +28,7 @@ class PipelineContract(ReaderContract):
     policy = "upstream"
     workloads = harmed = None
     workload: str
+    variant: str | None = None  # of its data; None: the default one
     files = 4  # one a rank at least
     harms = ("missing", "empty", "truncated")
     checks_crc = False
@@ -39,17 +40,17 @@ class PipelineContract(ReaderContract):
 
     @property
     def row(self) -> Policy:
-        return policy(self.policy, find_workload(self.workload))
+        return policy(self.policy, find_workload(self.workload).of(self.variant))
 
     @pytest.fixture(scope="class")
     @classmethod
     def dataset(cls, tmp_path_factory: pytest.TempPathFactory, world: Comm) -> Dataset:
-        return made_by_first(world, tmp_path_factory.mktemp(cls.workload), cls.workload, cls.files)
+        return made_by_first(world, tmp_path_factory.mktemp(cls.workload), cls.workload, cls.files, cls.variant)
 
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
     def _started(cls) -> Iterator[None]:
-        upstream = find_workload(cls.workload).upstream
+        upstream = find_workload(cls.workload).of(cls.variant).upstream
         assert upstream is not None
         cls.started = upstream.start()
         yield
@@ -80,6 +81,10 @@ class TestCdb(PipelineContract):
 
 class TestCosmoFlow(PipelineContract):
     workload, files = "cosmoflow", 30
+
+
+class TestCosmoFlowQueues(PipelineContract):
+    workload, variant, files = "cosmoflow", "sc18", 2
 
 
 class TestImageNet(PipelineContract):

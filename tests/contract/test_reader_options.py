@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict, replace
 
+from dlio_bench.benchmarks.pipeline import Pipeline
+from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.manifest import NAME
 from dlio_bench.errors import DataError
 from dlio_bench.harness.cluster.comm import Comm, Solo
+from dlio_bench.harness.commands.run.asked.job import policy
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.measured.site import resources
 from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, OWN, POLICIES, STREAM, TF_DATA, TORCH, WEBDATASET, Policy
@@ -36,21 +39,22 @@ from tests.jobs import JOB
 # a fixture belongs to the module that has its name
 world, nothing_is_left = test_readers.world, test_readers.nothing_is_left
 
-# Not here: published pipelines, which take no option, and the loaders of tests/peers.
-ROWS = [name for name, row in POLICIES.items() if row.delivery not in (OWN, TORCH, WEBDATASET)]
+# Not here: the loaders of tests/peers. A published pipeline takes no option.
+ROWS = [name for name, row in POLICIES.items() if row.delivery not in (TORCH, WEBDATASET)]
 AHEAD_TOO = (AHEAD, STREAM)  # a stream's producer reads ahead
 DERIVED = {"batch_bytes", "staged", "fetcher"}  # of the plan and the placement
 AS_GIVEN = {*ReaderOptions.__struct_fields__} - {"threads", "staging", "io"}  # those come to fields of `Resources`
 
 
 def _of_threads(row: Policy) -> set[str]:
-    told = set[str]() if row.delivery == ON_DEMAND else {"threads"}
+    told = set[str]() if row.delivery in (ON_DEMAND, OWN) else {"threads"}
     copying = {"staging_threads"} if row.rule.files is not None else set()
     return told | copying | ({"filling_threads"} if row.rule.keeps_samples and not copying else set())
 
 
 def _of_staging(row: Policy) -> set[str]:
-    return {TF_DATA: {"staging_bytes"}, ON_DEMAND: set[str]()}.get(row.delivery, {"slots", "staging_bytes"})
+    none = set[str]()
+    return {TF_DATA: {"staging_bytes"}, ON_DEMAND: none, OWN: none}.get(row.delivery, {"slots", "staging_bytes"})
 
 
 NAMED: dict[str, Callable[[Policy], set[str]]] = {  # option -> what it changes of a reader's behaviour
@@ -58,11 +62,27 @@ NAMED: dict[str, Callable[[Policy], set[str]]] = {  # option -> what it changes 
     "most_threads": lambda row: {"threads"} if row.delivery in AHEAD_TOO else set(),
     "staging_bytes": _of_staging,
     "step_seconds": lambda row: {"step"} if row.delivery in AHEAD_TOO else set(),
-    "check_crc": lambda _: {"failed"},
+    "check_crc": lambda row: {"failed"} if row.delivery != OWN else set(),
     "tiers": lambda row: {"ram_tier_bytes"} if row.rule.keeps_samples else set(),
     "inline_queue": lambda row: {"queue"} if row.delivery == STREAM else set(),
     "alignment": lambda row: {"direct"} if row.delivery in (*AHEAD_TOO, ON_DEMAND) else set(),
 }
+
+
+class _Published(test_readers.ReaderContract):
+    """The pipeline that was published for the data of this module."""
+
+    policy, workload = "upstream", find("imagenet").of("raw")
+
+    @property
+    def row(self) -> Policy:
+        return policy(self.policy, self.workload)
+
+    def pipeline(self, dataset: Dataset) -> Pipeline:
+        assert self.workload.upstream is not None
+        return self.workload.upstream.start()
+
+
 GIVEN: dict[str, Any] = {"check_crc": True}  # an option that reaches readers as it is -> a value, not its default
 
 
@@ -109,7 +129,7 @@ def test_what_a_run_asks_for_reaches_its_readers(dataset: Dataset) -> None:
 def test_an_option_changes_what_it_names_and_nothing_else(
     name: str, dataset: Dataset, world: Comm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    suite = contract(name, tmp_path)
+    suite = _Published() if POLICIES[name].delivery == OWN else contract(name, tmp_path)
     plan = suite.epochs(dataset, 1, 0)
     tiers, most = suite.tiers(dataset), largest(plan)
     usual = Resources(3, 64_000_000, most, tiers=tiers, inline_queue=2)
@@ -131,7 +151,7 @@ def test_an_option_changes_what_it_names_and_nothing_else(
 
             patched.setattr(os, "open", opened)
             patched.setattr(ahead, "readers", rule)
-            reader = open_reader(suite.row, suite.form(dataset), given, suite.seat(world))
+            reader = open_reader(suite.row, suite.form(dataset), given, suite.seat(world), suite.pipeline(dataset))
             try:
                 with reader.session(plan, Tally()) as batches:
                     for _ in batches:

@@ -33,6 +33,17 @@ WORLD = "mpi/test_worlds.py::test_the_shared_suites_pass_on_every_rank[2]"
 
 FAULTS = [
     *_faults(
+        "benchmarks/cosmoflow/pipeline.py",
+        (
+            "islice(stream, LEAST + 1 - len(pool))", "islice(stream, 1)", "samples are drawn before the pool is full",
+            "unit/readers/test_upstream.py",
+        ),
+        (
+            "draws.integers(min(left, len(pool)))", "draws.integers(len(pool))", "a sample of the next epoch is drawn",
+            "unit/readers/test_upstream.py",
+        ),
+    ),
+    *_faults(
         "harness/plan/orders.py",
         (
             "part = stream[:length].reshape(shape.steps, sharers, shape.batch)[:, place].copy()",

@@ -5,6 +5,8 @@ from typing import Annotated
 
 from msgspec import Struct
 
+from dlio_bench.benchmarks.registry import NAMES
+from dlio_bench.errors import one_of
 from dlio_bench.harness.ground import defaults, starting
 from dlio_bench.harness.ground import options as opt
 from dlio_bench.harness.storage.pfs.spec import EXAMPLE
@@ -19,7 +21,7 @@ examples:
 class Options(Struct, frozen=True, kw_only=True):
     """None: chosen by the command. emulate_pfs: in the words that `run` takes."""
 
-    workload: Annotated[str, opt.argument("WORKLOAD", "hepcnnb, cdb, cosmoflow, imagenet or wsi")]
+    workload: Annotated[str, opt.argument("WORKLOAD", one_of(NAMES))]
     au: Annotated[float, opt.share("AU that every run must reach (default 90%%)"), opt.Group("what is asked")] = 0.9
     at_least: Annotated[int | None, opt.count("N", "end with status 1 below N accelerators")] = None
     ranks_per_node: Annotated[

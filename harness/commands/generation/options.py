@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from msgspec import Struct
 
-from dlio_bench.errors import UsageError
+from dlio_bench.benchmarks.registry import NAMES
+from dlio_bench.errors import UsageError, one_of
 from dlio_bench.harness.ground import options as opt
 from dlio_bench.harness.ground import starting
 from dlio_bench.units import parse_rate
@@ -21,9 +22,7 @@ examples:
   dlio-bench generate cdb --out s3://bucket/cdb --files 128
   dlio-bench generate imagenet --out /scratch/imagenet --fraction 1% --fill random
 """
-Workload: TypeAlias = Annotated[
-    str, opt.argument("WORKLOAD", "hepcnnb, cdb, cosmoflow, imagenet or wsi (see `dlio-bench list`)")
-]
+Workload: TypeAlias = Annotated[str, opt.argument("WORKLOAD", f"{one_of(NAMES)} (see `dlio-bench list`)")]
 
 
 class GenerateOptions(Struct, frozen=True, kw_only=True):

@@ -4,7 +4,8 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-from dlio_bench.errors import UsageError
+from dlio_bench.benchmarks.registry import NAMES
+from dlio_bench.errors import UsageError, one_of
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.ground import options as opt
 from dlio_bench.harness.ground import starting
@@ -28,10 +29,9 @@ examples:
 class Line(Options, frozen=True):
     """The options of a run, or the results of the one to repeat."""
 
-    workload: Annotated[
-        str | None,
-        opt.argument("WORKLOAD", "hepcnnb, cdb, cosmoflow, imagenet or wsi (see `dlio-bench list`)", nargs="?"),
-    ] = None  # type: ignore[assignment]  # --from names the workload too
+    workload: Annotated[str | None, opt.argument("WORKLOAD", f"{one_of(NAMES)} (see `dlio-bench list`)", nargs="?")] = (
+        None  # type: ignore[assignment]  # --from names the workload too
+    )
     origin: Annotated[
         Path | None,
         opt.option(

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from PIL import Image
 
 from dlio_bench.batches import Batch, Block, Ids, validation_after
@@ -25,7 +26,7 @@ from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import example
 from dlio_bench.datagen.layout import RANDOM, TRAIN, VALIDATION
-from dlio_bench.errors import EnvironmentFailure
+from dlio_bench.errors import DataError, EnvironmentFailure
 from dlio_bench.harness.commands.run.asked.job import executed, policy
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.asked.request import look_up
@@ -97,7 +98,7 @@ def left_behind(dataset: Dataset) -> tuple[int, list[str]]:
 
 
 def test_it_delivers_its_decoding_of_the_plan_and_leaving_early_ends_threads_and_closes_files(dataset: Dataset) -> None:
-    pipeline = started_of(dataset.manifest.workload)
+    pipeline = started_of(dataset.manifest.workload, dataset.manifest.variant)
     plan = tail(dataset)
     _, costs = checked(dataset, plan, pipeline)
     assert requested(costs) == pipeline.asks(dataset, plan)
@@ -121,7 +122,7 @@ def test_it_delivers_its_decoding_of_the_plan_and_leaving_early_ends_threads_and
 
 
 def test_what_is_compared_with_does_not_depend_on_its_neighbours(dataset: Dataset) -> None:
-    decode = started_of(dataset.manifest.workload).decode(dataset)
+    decode = started_of(dataset.manifest.workload, dataset.manifest.variant).decode(dataset)
     ids = [dataset.samples - 1, 0, 3]
     parts = [stored_fields(dataset, decode.fields, sample) for sample in ids]
     together = [sample.tobytes() for sample in decode.each(ids, parts)]
@@ -142,7 +143,7 @@ def test_any_plan_at_all_is_delivered_and_a_validation_pass_in_its_order(dataset
 
     passed = [(validation_after(0), held_out[:5]), (validation_after(0), held_out[5:])]
     plan = [*drawn(0, 3, 1, 4), *passed, *drawn(1, 2, 4)]
-    pipeline = started_of(dataset.manifest.workload)
+    pipeline = started_of(dataset.manifest.workload, dataset.manifest.variant)
     ids, costs = checked(dataset, plan, pipeline)
     assert ids[3] + ids[4] == held_out.tolist()
     assert requested(costs) == dict(sorted(pipeline.asks(dataset, plan).items()))
@@ -175,6 +176,18 @@ class TestOrders:
             # of 64 files, each is in a share of a quarter with chance 1 - (3/4)^4 = 0.68
             assert 0.5 < len(set.union(*epoch)) / 64 < 0.85
         assert parts[0] != parts[1]
+
+    def test_every_rank_of_sc18_goes_through_all_files_by_itself(self) -> None:
+        order, shape = find_order("unsharded-shuffle"), Shape(3 * 64, 8, 1, bounds=np.arange(4) * 64)
+        passes = [[order(shape, rank, epoch, 7).ravel().tolist() for epoch in range(16)] for rank in range(8)]
+        assert all(len(ids) == 24 for epochs in passes for ids in epochs)  # less than a file, and no file is dealt
+        every = list(range(192))
+        for epochs in passes:
+            first, second = np.concatenate(epochs[:8]), np.concatenate(epochs[8:])
+            assert sorted(first) == sorted(second) == every
+            assert (first % 64 == np.tile(np.arange(64), 3)).all()  # front to back
+        assert len({tuple(np.concatenate(epochs)) for epochs in passes}) > 2  # of the six orders of three files
+        assert find_order("unsharded-shuffle").fit(replace(shape, last="pad")).steps == 24
 
     def test_sc18_reads_whole_files_front_to_back(self) -> None:
         shape = Shape(8 * 64, 2, 4, bounds=np.arange(9) * 64)
@@ -286,6 +299,23 @@ class TestCdb:
             pipeline.close()
 
 
+class TestQueues:
+    def test_a_pool_of_201_samples_is_read_before_each_draw(self, tmp_path: Path) -> None:
+        """Of 256 samples that can be read, 56 come: before each draw the pool holds 201."""
+        dataset = made(tmp_path / "data", "cosmoflow", 6, "sc18")
+        for number in (4, 5):
+            dataset.path(number).unlink()
+        plan = [(epoch, np.arange(32 * epoch, 32 * epoch + 32)[at : at + 1]) for epoch in range(12) for at in range(32)]
+        ids = list[int]()
+        with (
+            pytest.raises(DataError, match="is missing from its dataset"),
+            started_of("cosmoflow", "sc18").batches(dataset, plan, lambda _: Cost()) as batches,
+        ):
+            ids.extend(sample for batch in batches for sample in batch.ids.tolist())
+        assert len(ids) == 256 - 200
+        assert ids[:32] != sorted(ids[:32]) == list(range(32))  # drawn, and from the first epoch
+
+
 class TestImageNet:
     def decoded(self, dataset: Dataset, records: Iterable[tuple[int, bytes]]) -> list[np.ndarray]:
         """The images that the pipeline makes of records with these ids, float32 [224, 224, 3]."""
@@ -348,16 +378,16 @@ def stored(pixels: np.ndarray, kind: str) -> bytes:
     return content.getvalue()
 
 
-_STARTED: dict[str, Pipeline] = {}
+_STARTED: dict[tuple[str, str | None], Pipeline] = {}
 
 
-def started_of(workload: str) -> Pipeline:
+def started_of(workload: str, variant: str | None = None) -> Pipeline:
     """A pipeline that needs no end, or whose end is its parent's."""
-    if workload not in _STARTED:
-        upstream = WORKLOADS[workload].upstream
+    if (workload, variant) not in _STARTED:
+        upstream = WORKLOADS[workload].of(variant).upstream
         assert upstream is not None
-        _STARTED[workload] = upstream.start()
-    return _STARTED[workload]
+        _STARTED[workload, variant] = upstream.start()
+    return _STARTED[workload, variant]
 
 
 @pytest.fixture(scope="module", autouse=True)
