@@ -222,8 +222,9 @@ UPSTREAM_SUMMIT = replace(
         "Results come back pickled over a pipe; the published processes shared four buffers of 128 MiB.",
         "Channels are delivered in single precision and cast in the network; the published pipeline cast them to half.",
         "A file has one plane of labels; of two, the published code drew one at random for each read.",
-        "`--reader staged` copies files as they are: the published staging could also rewrite them, labels as int32 "
-        "and without stats (parallel_stagein.py --cvt), and passed copies on in a ring.",
+        "`--reader staged-subset` reads each file once, by rank i mod N, and sends copies around a ring, as the "
+        "published staging did; that could also rewrite files, labels as int32 and without stats "
+        "(parallel_stagein.py --cvt), and a node kept what it read.",
     ),
 )
 
