@@ -239,7 +239,7 @@ class Staged:
             awaited[source] = iter([(file, *piece) for file in files for piece in tier.pieces(entries[file].bytes)])
 
         def outgoing() -> Iterator[Outgoing]:
-            for file, receivers in share.sends:
+            for file, receiver in share.sends:
                 for offset, length in tier.pieces(entries[file].bytes):
                     piece = self._buffers[0][: 0 if errors else length]
                     try:
@@ -248,7 +248,7 @@ class Staged:
                         errors.append(error)
                         piece = piece[:0]
                     cost.bytes_local += len(piece)
-                    yield piece, receivers
+                    yield piece, [receiver]
 
         def arrived(source: int, content: memoryview) -> None:
             file, offset, length = next(awaited[source])

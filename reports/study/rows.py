@@ -21,6 +21,9 @@ from dlio_bench.reports.simulation.control_tree import ControlTree
 from dlio_bench.reports.simulation.document import NODES
 from dlio_bench.reports.simulation.types import Simulation
 from dlio_bench.reports.study.types import Value
+from dlio_bench.reports.traces import span_pattern
+from dlio_bench.reports.traces.access_pattern import BINS, metadata_share, opens_per_read
+from dlio_bench.reports.traces.timeline import Timeline
 
 FIRST, LATER = "@first", "@later"  # behind a metric: of the first epoch, and a mean epoch behind it
 SCORE = "score_"  # begins the name of a score of the last validation pass
@@ -37,10 +40,15 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {  # what a row says that it is, by the
     "generate": (),
 }  # fmt: skip
 ACCESSES = ("often", "expected_often")  # of `simulate --accesses`
+# Of the spans of a run (--trace spans), as `trace` tells them. written_share: of all bytes of dataset, node and
+# checkpoints, of `couple` those of its emulated file system; small_share: of reads, up to 1 MiB.
+COUNTED = ("small_share", "consecutive_share", "opens_per_read", "written_share", "bytes_variation")
+PATTERN = (*COUNTED, "metadata_share", "seconds_variation")
+SMALL = BINS.index("1M-4M")  # the first bin that is not
 MESSAGES = ("root_in", "root_out", "most_in", "most_out", "messages", "depth")  # of `simulate --control-tree`
 FIGURES_OF = {
     "simulate": ("seconds", "stall_seconds", "over_bound", "times_bound", *ACCESSES, *MESSAGES),
-    "couple": ("elapsed_seconds",),
+    "couple": ("elapsed_seconds", "written_share"),
     "generate": (),
 }
 
@@ -65,21 +73,21 @@ def is_known(command: str, metric: str) -> bool:
     name = metric.removesuffix(FIRST).removesuffix(LATER)
     if name != metric:
         return name in COUNTERS or name == "seconds"
-    return metric in METRICS or metric.startswith(SCORE) or metric == "final_loss"
+    return metric in METRICS or metric.startswith(SCORE) or metric in ("final_loss", *PATTERN)
 
 
 def is_exact(metric: str) -> bool:
     """Whether a figure is no time: a count of bytes or samples, or what a network has learnt. It then is right on
     shrunken samples too.
     """
-    if metric.startswith(SCORE) or metric == "final_loss":
+    if metric.startswith(SCORE) or metric in ("final_loss", *COUNTED):
         return True
     name = metric.removesuffix(FIRST).removesuffix(LATER)
     return metric.startswith("bytes_") or (name in COUNTERS and COUNTERS[name].unit != SECONDS)
 
 
-def of_result(result: Result, steps: Steps, file: str) -> Row:
-    """The row of a run's result."""
+def of_result(result: Result, steps: Steps, file: str, spans: Timeline | None = None) -> Row:
+    """The row of a run's result, and of its spans where it recorded some."""
     plan, policy, data = result.plan, result.policy, result.dataset
     compute = result.compute
     reader = (policy.alias or policy.name).partition("+")[0]  # without axes that were replaced, which rows tell anyway
@@ -100,7 +108,7 @@ def of_result(result: Result, steps: Steps, file: str) -> Row:
     known = {name: values for name, values in statistics.per_trial(result, steps).items() if values is not None}
     return Row(
         {name: value for name, value in attributes.items() if value is not None},
-        known | _by_epoch(result) | _learned(result),
+        known | _by_epoch(result) | _learned(result) | ({} if spans is None else _pattern(result, spans)),
         file,
         wrong,
         TINY not in result.marks,
@@ -135,6 +143,33 @@ def _learned(result: Result) -> dict[str, Floats]:
         for name in known[0].scores[-1]:
             figures[f"{SCORE}{name}"] = np.array([training.scores[-1][name] for training in known])
     return figures
+
+
+def _pattern(result: Result, spans: Timeline) -> dict[str, Floats]:
+    """How the files were accessed, by trial; without what is not known of one of them."""
+    trials = []
+    for trial in result.measured:
+        of, node = span_pattern.patterns_of(spans, trial.trial)
+        saved = int(spans.bytes[spans.of("checkpoint write") & (spans.trial == trial.trial)].sum())
+        written = saved + (0 if node is None else node.writes.bytes)
+        moved = written + of.reads.bytes + (0 if node is None else node.reads.bytes)
+        trials.append(
+            {
+                "small_share": _share(sum(of.reads.sizes[:SMALL]), of.reads.placed),
+                "consecutive_share": _share(of.reads.consecutive, of.reads.placed),
+                "opens_per_read": opens_per_read(of),
+                "written_share": _share(written, moved),
+                "bytes_variation": of.bytes_variation,
+                "metadata_share": metadata_share(of),
+                "seconds_variation": of.seconds_variation,
+            }
+        )
+    columns = {name: [trial[name] for trial in trials] for name in PATTERN}
+    return {name: np.array(column, dtype=np.float64) for name, column in columns.items() if None not in column}
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
 
 
 def of_simulation(document: Simulation, file: str) -> Iterator[Row]:
@@ -186,11 +221,18 @@ def of_couple(document: couple.Document, file: str) -> Iterator[Row]:
             times = couple.alone(document, side) if case == "alone" else couple.elapsed(document, case, side)
             yield Row(
                 fixed | {"case": case, "side": side},
-                {"elapsed_seconds": times},
+                {"elapsed_seconds": times} | (_traffic(document, case) if side == WORKFLOW else {}),
                 file,
                 sized=sized,
                 marks=tuple(document.marks),
             )
+
+
+def _traffic(document: couple.Document, case: str) -> dict[str, Floats]:
+    """What part of the bytes that the emulated file system carried was written; nothing where it was not there."""
+    carried = [trial.traffic for trial in document.trials if trial.case == case and not trial.warmup]
+    shares = [of and _share(of.written_bytes, of.written_bytes + of.read_bytes) for of in carried]
+    return {"written_share": np.array(shares, dtype=np.float64)} if shares and None not in shares else {}
 
 
 def matching(rows: Sequence[Row], wanted: Mapping[str, Value]) -> list[Row]:

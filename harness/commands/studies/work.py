@@ -22,6 +22,7 @@ from dlio_bench.reports.simulation import document as simulation
 from dlio_bench.reports.study.rows import Row, matching, of_control_tree, of_couple, of_result, of_simulation
 from dlio_bench.reports.study.types import Need, Run, Size, Skipped, Study
 from dlio_bench.reports.study.verdicts import run_of
+from dlio_bench.reports.traces import result_spans
 from dlio_bench.units import parse_seconds
 
 DONE = ".ended.json"  # behind the name of the folder of a run that has ended: its words and its exit status
@@ -190,7 +191,8 @@ def _measured(path: Path) -> Iterator[Row]:
     if schema == couple.SCHEMA:
         yield from of_couple(couple.load(path), str(path))
     else:
-        yield of_result(*result.load(path, mark_altered=True), str(path))
+        loaded, steps = result.load(path, mark_altered=True)
+        yield of_result(loaded, steps, str(path), result_spans.load_beside(path.parent, loaded, steps).spans)
 
 
 def _schema(path: Path) -> object:

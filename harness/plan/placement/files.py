@@ -16,12 +16,12 @@ class Share(Struct, frozen=True):
     """What one rank does in a staging; file numbers, ascending.
 
     kept: files that its node keeps, the same on all ranks of the node. reads: files that the rank reads from the
-    dataset's folder. sends: (file, ranks to send it to). receives: (file, rank that sends it).
+    dataset's folder. sends: (file, rank to send it to), in this order. receives: (file, rank that sends it).
     """
 
     kept: Ids
     reads: Ids
-    sends: list[tuple[int, list[int]]] = field(default_factory=list)
+    sends: list[tuple[int, int]] = field(default_factory=list)
     receives: list[tuple[int, int]] = field(default_factory=list)
 
 
@@ -44,14 +44,16 @@ def subset(wants: Sequence[Ids], files: int, ranks_per_node: int, rank: int) -> 
     """A node keeps the files that its ranks want, but only one rank of the job reads a file, and sends it to others.
 
     Of the sorted union of all wants, rank i reads every ranks-th file from the i-th on. The ranks of a node take turns
-    to receive the files that none of them reads.
+    to receive the files that none of them reads. Copies go around a ring: each rank sends to the next one all that this
+    receives, then to the one behind it, so that all send and receive all the time.
 
-    Source: utils/parallel_stagein.py of the climate benchmark of Kurth et al., SC'18 (owner = index mod size).
+    Source: utils/parallel_stagein.py of the climate benchmark of Kurth et al., SC'18 (owner = index mod size; a ring
+    whose step grows from 1 to size - 1).
     """
     del files
     ranks, own_node = len(wants), rank // ranks_per_node
     union = np.unique(np.concatenate(wants))
-    sends: dict[int, list[int]] = {}
+    sends: list[tuple[int, int]] = []  # (receiver, file)
     receives: list[tuple[int, int]] = []
     kept = union[:0]
     for node in range(ranks // ranks_per_node):
@@ -66,9 +68,9 @@ def subset(wants: Sequence[Ids], files: int, ranks_per_node: int, rank: int) -> 
             receives = list(zip(files_in[mine].tolist(), owners_in[mine].tolist(), strict=True))
         else:
             mine = owners_in == rank
-            for file, receiver in zip(files_in[mine].tolist(), receivers[mine].tolist(), strict=True):
-                sends.setdefault(file, []).append(receiver)
-    return Share(kept, union[rank::ranks], sorted(sends.items()), receives)
+            sends += zip(receivers[mine].tolist(), files_in[mine].tolist(), strict=True)
+    sends.sort(key=lambda send: ((send[0] - rank) % ranks, send[1]))
+    return Share(kept, union[rank::ranks], [(file, receiver) for receiver, file in sends], receives)
 
 
 def _of_node(wants: Sequence[Ids], ranks_per_node: int, node: int) -> Ids:

@@ -200,6 +200,8 @@ def test_separate_runs_that_write_and_read_are_told_where_they_were_measured() -
     rows = {row.attributes["case"]: row for row in of_couple(told, "f") if row.attributes["side"] == WORKFLOW}
     assert rows[APART].figures["elapsed_seconds"].tolist() == pytest.approx([2.5, 2.75, 3.0, 3.25, 3.5])
     assert APART not in {row.attributes["case"] for row in of_couple(document(), "f")}
+    written = {case: row.figures["written_share"].tolist() for case, row in rows.items() if len(row.figures) > 1}
+    assert written == {"files": [0.5] * 5}  # nothing was carried in the others
 
 
 def test_bandwidth_that_is_asked_for_and_used_follows_from_measured_numbers() -> None:

@@ -87,11 +87,11 @@ def test_a_command_that_fails_leaves_the_others_and_ends_with_its_status(
     tmp_path: Path, capsys: Any, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(parts, "run_command", lambda *_, **__: -signal.SIGKILL)
-    words = ["reproduce", SIMULATED, "summit-patterns", "--size", "smoke", "--out", str(tmp_path / "out")]
+    words = ["reproduce", SIMULATED, "digital-twin", "--size", "smoke", "--out", str(tmp_path / "out")]
     assert main(words) == 4
     shown = " ".join(capsys.readouterr().out.split())
     assert "was ended by SIGKILL" in shown
-    assert "These are shares of the jobs" in shown
+    assert "its file was checked alone" in shown
 
 
 def test_the_message_of_a_failed_command_is_kept(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:

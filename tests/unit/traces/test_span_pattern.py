@@ -1,11 +1,14 @@
 """How a run accessed files, from spans made by hand: copies of a node, libraries, what has no file, other trials."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from dlio_bench.components import BY_NAME, COMPONENTS, Component
+from dlio_bench.reports.study.rows import PATTERN, of_result
 from dlio_bench.reports.traces import span_pattern
 from dlio_bench.reports.traces.access_pattern import document, render
 from dlio_bench.reports.traces.timeline import COLUMNS, Timeline, Track
@@ -101,3 +104,25 @@ def test_every_component_that_reads_or_writes_files_is_thought_of() -> None:
     assert kinds - {*span_pattern.NODE_READS, *span_pattern.NODE_WRITES, *span_pattern.CHECKPOINTS} == {
         "pread", "stage read", "library read", "HDF5 File Read", "image file read",
     }  # fmt: skip
+
+
+def test_studies_compare_the_pattern_of_each_timed_trial(made: Callable[..., Any]) -> None:
+    result, steps = made()
+    result = replace(result, trials=[trial for trial in result.trials if not trial.warmup][:1])
+    spans = timeline(
+        (READER, "open", 0, -1, 0),
+        (READER, "pread", 0, 0, 100),
+        (READER, "pread", 0, 100, 2 << 20),
+        (OTHER_RANK, "pread", 1, 0, 100),
+        (READER, "pread", 0, 0, 100),
+        (READER, "checkpoint write", -1, -1, 300 + (2 << 20)),
+        trial=result.measured[0].trial,
+    )
+    figures = of_result(result, steps, "", spans).figures
+    assert {name: figures[name].tolist() for name in ("small_share", "consecutive_share", "opens_per_read")} == {
+        "small_share": [0.75], "consecutive_share": [0.25], "opens_per_read": [0.25],
+    }  # fmt: skip
+    assert (figures["written_share"].tolist(), figures["metadata_share"].tolist()) == ([0.5], [0.2])
+    assert figures["seconds_variation"].tolist() == pytest.approx([3 / 5])  # 4 and 1 s
+    unread = of_result(result, steps, "", timeline((READER, "open", 0, -1, 0), trial=9)).figures
+    assert not set(unread) & set(PATTERN)

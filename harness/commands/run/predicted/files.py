@@ -90,5 +90,5 @@ def _local(setting: Setting, shares: Sequence[Share]) -> tuple[Tier, Tier]:
 def _handed(share: Share, dataset: Dataset) -> int:
     """Bytes that a rank sends to and receives from others."""
     entries = dataset.manifest.files
-    sent = sum(entries[file].bytes * len(receivers) for file, receivers in share.sends)
+    sent = sum(entries[file].bytes for file, _ in share.sends)
     return sent + sum(entries[file].bytes for file, _ in share.receives)
