@@ -377,6 +377,20 @@ def test_accesses_and_control_trees_are_rows_with_their_figures(tmp_path: files.
     rows = {row.attributes["radix"]: row for row in work.rows_in(tmp_path / "tree")[0]}
     assert {radix: row.figures["root_in"].tolist() for radix, row in rows.items()} == {0: [8], 2: [2], 3: [3]}
     assert matching(list(rows.values()), {"ranks": 9, "shape": "tree"}) == [rows[2], rows[3]]
+    words = [
+        "--all-reduce",
+        "175MB",
+        "--system",
+        "summit",
+        "--compute",
+        "emulate:400ms",
+        "--out",
+        str(tmp_path / "sums"),
+    ]
+    assert main(["simulate", "--control-tree", "27360", *words]) == 0
+    (row,) = matching(work.rows_in(tmp_path / "sums")[0], {"way": "by node", "leaders": 4})
+    assert row.figures["kept"] == [400 / (400 + 1000 * row.figures["all_reduce_seconds"][0])]
+    assert row.figures["kept_lagged"] == [1]
     path = tmp_path / "tree" / control_tree.NAME
     path.write_text(path.read_text().replace('"ranks": 9', '"ranks": "many"'))
     with pytest.raises(DataError, match="does not follow dlio-bench/control-tree/1"):
