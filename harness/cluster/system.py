@@ -33,6 +33,7 @@ _TABLES = ("pfs", "pfs_stream", "pfs_stream_all", "adios_stream", "read", "write
 _KEYS = (
     "name", "compute", "device", "stand_in", "ranks_per_node", "preprocess", "network", "pfs_link", "pfs_open",
     "pfs_stream", "pfs_stream_all", "adios_stream", "barrier", "pfs", "tiers", "estimated", "by",
+    "latency", "interfaces", "within",
 )  # fmt: skip
 
 
@@ -98,6 +99,9 @@ class System(Struct, frozen=True):
     pfs_stream_all: Stream | None = None  # the same for a thread while one on each other node reads too
     adios_stream: Stream | None = None  # of one process to another, by bytes of a step
     barrier: float = 0.0
+    latency: float = 0.0  # seconds of a message between nodes, whatever its size
+    interfaces: int = 1  # that share `network`
+    within: float = float("inf")  # MB/s between two ranks of a node
     estimated: tuple[str, ...] = ()
     by: Mapping[str, str] = field(default_factory=dict)
     stand_in: str | None = None  # the device whose step times are taken for workloads that have none on `device`
@@ -169,6 +173,9 @@ def parse(document: Mapping[str, Any], where: str) -> System:
         pfs_stream_all=reader.stream(values, "pfs_stream_all"),
         adios_stream=reader.stream(values, "adios_stream"),
         barrier=reader.seconds(values, "barrier"),
+        latency=reader.seconds(values, "latency"),
+        interfaces=reader.whole(values, "interfaces") if "interfaces" in values else 1,
+        within=reader.number(values, "within") if "within" in values else float("inf"),
         estimated=reader.words(values, "estimated"),
         by={key: str(value) for key, value in reader.table(values, "by").items()} if "by" in values else {},
     )

@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.ground import options as opt
-from dlio_bench.units import parse_bytes
+from dlio_bench.units import parse_bytes, parse_seconds
 
 NODES = "nodes"
 MOST_AXES = 3  # across a heat map, down it, and one map for each value
@@ -92,6 +92,7 @@ examples:
   dlio-bench simulate --scenario S4 --vary ram=0GB,25GB,50GB --vary disk=0GB,100GB,200GB --out what-if
   dlio-bench simulate imagenet --nodes 16 --epochs 90 --system deck --policy lower-bound --accesses 0.8
   dlio-bench simulate --control-tree 27360
+  dlio-bench simulate --control-tree 27360 --all-reduce 175MB --system summit --compute emulate:400ms
 """
 
 
@@ -189,7 +190,15 @@ class Options(Struct, frozen=True, kw_only=True):
             least=2,
             most=MOST_RANKS,
         ),
-        opt.Group("the control plane of a training (nothing else is simulated then)"),
+        opt.Group("how ranks agree on gradients and add them up (nothing else is simulated then)"),
+    ] = None
+    all_reduce: Annotated[
+        int | None,
+        opt.size(
+            "with --control-tree: how long these ranks of --system add up so many bytes of gradients, by the "
+            "alpha-beta model, and with --compute emulate:TIME what a step keeps with a lag of 0 and 1",
+            least=1,
+        ),
     ] = None
     radix: Annotated[
         tuple[int, ...],
@@ -204,13 +213,16 @@ class Options(Struct, frozen=True, kw_only=True):
 
 def _run(given: opt.Given) -> int:
     options = Options(**given)
-    if "control_tree" not in given and "radix" not in given:
+    if not given.keys() & {"control_tree", "radix", "all_reduce"}:
         from dlio_bench.harness.simulator.command import simulate
 
         return simulate(options)
     if options.control_tree is None:
-        raise UsageError("--radix is of a tree of ranks. Say of how many, with --control-tree RANKS.")
-    others = ("workload", "variant", "scenario", "nodes", "epochs", "system", "compute", "vary", "accesses")
+        raise UsageError("--radix and --all-reduce are of ranks that agree. Say how many, with --control-tree RANKS.")
+    if options.all_reduce is not None and options.system is None:
+        raise UsageError("--all-reduce needs the rates of a machine. Add --system, as in --system summit.")
+    others = ["workload", "variant", "scenario", "nodes", "epochs", "vary", "accesses"]
+    others += [] if "all_reduce" in given else ["system", "compute"]
     if other := next((name for name in others if name in given), None):
         flag = "WORKLOAD" if other == "workload" else f"--{other}"
         raise UsageError(f"--control-tree counts messages and simulates no reader. Use it without {flag}.")
@@ -224,6 +236,13 @@ def _count_control_tree(options: Options, ranks: int) -> int:
     from dlio_bench.reports.simulation.control_tree import NAME, render, save
 
     document = control_tree.counted(ranks, options.radix)
+    if options.all_reduce is not None and options.system is not None:
+        from dlio_bench.harness.cluster.system import load_system
+        from dlio_bench.harness.simulator.all_reduce import added_up
+
+        step = None if options.compute is None else parse_seconds(options.compute.removeprefix("emulate:"))
+        sums = added_up(ranks, options.all_reduce, load_system(options.system), step)
+        document = structs.replace(document, sums=sums)
     if options.out is not None:
         with output_folder(options.out, "simulate") as folder:
             save(document, folder / NAME)

@@ -1,4 +1,4 @@
-"""Messages of a control plane, counted on its tree: the document of `simulate --control-tree`, and its text."""
+"""How ranks agree on gradients and add them up, by models: the document of `simulate --control-tree`, and its text."""
 
 import json
 from pathlib import Path
@@ -8,8 +8,10 @@ from msgspec import Meta, Struct
 
 from dlio_bench.errors import DataError
 from dlio_bench.reports.document.files import write_whole
-from dlio_bench.reports.document.typed import Count, Some, convert, load_json, require_schema, to_json
+from dlio_bench.reports.document.typed import Amount, Count, Share, Some, convert, load_json, require_schema, to_json
+from dlio_bench.reports.view.formatting import NOTHING, format_share, format_time, listed
 from dlio_bench.reports.view.table import table_lines
+from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import wrapped
 
 NAME = "control-tree.json"
@@ -32,13 +34,36 @@ class Tree(Struct, frozen=True, kw_only=True):
     depth: Count
 
 
+class Sum(Struct, frozen=True, kw_only=True):
+    """One way to add gradients up, in seconds. leaders: of a node; 0 where all ranks are alike. kept, kept_lagged:
+    compute over the whole step, without and with a lag of one step; None where compute was not told.
+    """
+
+    way: Literal["ring", "tree", "by node"]
+    leaders: Count
+    seconds: Amount
+    kept: Share | None = None
+    kept_lagged: Share | None = None
+
+
+class Sums(Struct, frozen=True, kw_only=True):
+    """All-reduces of `nbytes` on the alpha-beta model. estimated: keys of the system whose numbers no source gives."""
+
+    system: str
+    nbytes: Some
+    step_seconds: Amount | None
+    estimated: list[str]
+    ways: list[Sum]
+
+
 class ControlTree(Struct, frozen=True, kw_only=True):
-    """Trees over so many ranks."""
+    """Trees over so many ranks. sums: None where --all-reduce was not given."""
 
     schema: Literal["dlio-bench/control-tree/1"] = "dlio-bench/control-tree/1"
     ranks: Some
     trees: Annotated[list[Tree], Meta(min_length=1)]
     source: str = SOURCE
+    sums: Sums | None = None
 
 
 def save(document: ControlTree, path: Path) -> None:
@@ -68,4 +93,17 @@ def render(document: ControlTree) -> str:
         [tree.radix or "flat", tree.root_in, tree.root_out, tree.most_in, tree.most_out, tree.depth]
         for tree in document.trees
     ]
-    return "\n".join([*lines, "", *table_lines(heads, rows)])
+    lines += ["", *table_lines(heads, rows)]
+    if (sums := document.sums) is not None:
+        told = f"All-reduces of {format_bytes(sums.nbytes)} on {sums.system}, by the alpha-beta model"
+        if sums.step_seconds is not None:
+            told += f"; kept: {format_time(sums.step_seconds)} of compute over the step"
+        guessed = f" Estimated: {listed(sums.estimated)}." if sums.estimated else ""
+        lines += ["", *wrapped(f"{told}.{guessed}", hang=2), ""]
+        kept = [
+            [way.way, way.leaders or "all", format_time(way.seconds)]
+            + [NOTHING if share is None else format_share(share) for share in (way.kept, way.kept_lagged)]
+            for way in sums.ways
+        ]
+        lines += table_lines(["way", "leaders", "all-reduce", "kept, lag 0", "kept, lag 1"], kept)
+    return "\n".join(lines)

@@ -31,10 +31,11 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {  # what a row says that it is, by the
     "run": (
         "workload", "variant", "reader", "order", "placement", "delivery", "nodes", "ranks_per_node", "ranks", "batch",
         "epochs", "compute", "network", "exchange", "models", "files", "samples", "cache", "shard", "decode", "stream",
+        "lag", "leaders",
     ),
     "simulate": (
         "scenario", "policy", "system", "clients", NODES, "staging", "ram", "disk", "epochs", "delta",
-        "ranks", "radix", "shape",
+        "ranks", "radix", "shape", "way", "leaders",
     ),
     "couple": ("simulation", "case", "side", "consumers", "producers", "size"),
     "generate": (),
@@ -46,8 +47,9 @@ COUNTED = ("small_share", "consecutive_share", "opens_per_read", "written_share"
 PATTERN = (*COUNTED, "metadata_share", "seconds_variation")
 SMALL = BINS.index("1M-4M")  # the first bin that is not
 MESSAGES = ("root_in", "root_out", "most_in", "most_out", "messages", "depth")  # of `simulate --control-tree`
+SUMS = ("all_reduce_seconds", "kept", "kept_lagged")  # of its --all-reduce
 FIGURES_OF = {
-    "simulate": ("seconds", "stall_seconds", "over_bound", "times_bound", *ACCESSES, *MESSAGES),
+    "simulate": ("seconds", "stall_seconds", "over_bound", "times_bound", *ACCESSES, *MESSAGES, *SUMS),
     "couple": ("elapsed_seconds", "written_share"),
     "generate": (),
 }
@@ -99,6 +101,7 @@ def of_result(result: Result, steps: Steps, file: str, spans: Timeline | None = 
         "models": max(1, len(plan.models)), "files": data.files, "samples": data.samples, "cache": plan.cache,
         "shard": plan.shard, "decode": policy.decode is not None,
         "stream": plan.streams.mode if plan.streams is not None else None,
+        "lag": compute.lag, "leaders": (compute.leaders or 1) if compute.hierarchical else 0,
     }  # fmt: skip
     failed = next((check for check in result.checks if not check.ok), None)
     wrong = None
@@ -197,7 +200,7 @@ def of_simulation(document: Simulation, file: str) -> Iterator[Row]:
 
 
 def of_control_tree(document: ControlTree, file: str) -> Iterator[Row]:
-    """A row for each tree: a flat one, or one of a radix."""
+    """A row for each tree, a flat one or one of a radix, and for each way to add up."""
     for tree in document.trees:
         yield Row(
             {"ranks": document.ranks, "radix": tree.radix, "shape": "tree" if tree.radix else "flat"},
@@ -205,6 +208,11 @@ def of_control_tree(document: ControlTree, file: str) -> Iterator[Row]:
             file,
             chance=False,
         )
+    for way in () if document.sums is None else document.sums.ways:
+        values = zip(SUMS, (way.seconds, way.kept, way.kept_lagged), strict=True)
+        figures = {name: np.array([value]) for name, value in values if value is not None}
+        attributes: dict[str, Value] = {"ranks": document.ranks, "way": way.way, "leaders": way.leaders}
+        yield Row(attributes, figures, file, chance=False)
 
 
 def of_couple(document: couple.Document, file: str) -> Iterator[Row]:

@@ -5,7 +5,8 @@ trials, with the interval of `reports.numbers.intervals`, and with the range of 
 five. The effect is there if the whole interval lies where the claim's `effect` says, and not if none of it does. The
 band reaches from the least to the greatest of the published figures, each widened by `TOLERANCE`. An interval in it is
 `reproduced` if it meets the published figures themselves, and else `within X %` of them. An interval that lies on both
-sides of an end leaves the claim undecided, and so does one trial.
+sides of an end leaves the claim undecided, and so does one trial. Of counts, and of what networks learnt, a ratio is
+that of trials with the same seed, if both arms have as many.
 """
 
 import math
@@ -314,6 +315,8 @@ def _interval(values: Floats) -> tuple[float, float, float]:
 def _ratio(claim: Claim, of: Floats, over: Floats) -> tuple[float, float, float]:
     if (over <= 0).any():
         raise NoEvidenceError(f"{claim.metric} of the arm '{claim.over}' is 0.")
+    if is_exact(claim.metric) and len(of) == len(over):  # trial k of both has the same seed, and the same samples
+        return _interval(np.asarray(of / over, dtype=np.float64))
     value = float(np.median(of) / np.median(over))
     ends = intervals.ratio_interval(over, of, paired=False)
     low, high = ends or (float(of.min() / over.max()), float(of.max() / over.min()))

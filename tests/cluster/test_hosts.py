@@ -1,4 +1,5 @@
-"""Hosts that mpirun reaches by ssh: they count as real nodes, samples take one interface, a cut cable ends the job."""
+"""Hosts that mpirun reaches by ssh: they count as real nodes, samples take one interface, a lag hides a narrow link,
+a cut cable ends the job."""
 
 import json
 import subprocess
@@ -6,14 +7,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from dlio_bench.harness.simulator import all_reduce
 from dlio_bench.reports.traces import timeline
 from tests.cluster.cluster import Cluster
 from tests.processes import DLIO, PATIENCE, until
 
 NODES = ["node1", "node2"]
 BESIDE = "192.168.231"  # a network of the two hosts' second interfaces, eth1
+HEPCNN = 594_178  # parameters
+WAYS = {"lag0": [], "lag1": ["--gradient-lag", "1"], "by-node": ["--hierarchical", "--leaders", "2"]}
 MPI = ("mpirun", "prted", "dlio_bench.harness.commands.run")
 
 
@@ -133,6 +138,34 @@ def test_another_interface_serves_samples_where_it_is_named(hosts: Cluster, wire
         hosts.on("node1", "ip", "link", "set", "eth2", "name", "eth1")
     assert "host node2 has no network interface 'eth2'" in told.stderr
     assert "It has eth0 or eth1" in told.stderr
+
+
+def test_a_lag_hides_the_all_reduce_and_a_node_sends_its_sum_once(hosts: Cluster, hostfile: Path) -> None:
+    """HEP-CNN's 2.4 MB of gradients over 200 Mbit/s. What the last rank of a step waits for is the all-reduce alone."""
+    least = all_reduce.ring(2, 4 * HEPCNN, 0.0, 200e6 / 8)  # seconds in which two nodes can add them up
+    waits, bytes_sent = {}, {}
+    for node in NODES:
+        hosts.do("shape", node, "200mbit")
+    try:
+        for name, words in WAYS.items():
+            before = sent(hosts)
+            [result] = run(
+                hosts, "hepcnnb", "--tiny", "--reader", "naive", "--compute", "train", "--exchange", "mpi",
+                "--batch", "16", "--epochs", "1", "--steps", "8", "--validation", "none",
+                "--hostfile", str(hostfile), "--out", name, *words,
+            )  # fmt: skip
+            bytes_sent[name] = since(before, sent(hosts))["eth0"]
+            [file] = (hosts.work / name).rglob("steps.npz")
+            waits[name] = float(np.median(np.load(file)["exchange"][0].min(axis=0)))
+            [trial] = result["trials"]
+            # a burst of the shaper goes at once
+            assert trial["training"]["allreduce_seconds"] > 0.8 * 8 * least
+    finally:
+        for node in NODES:
+            hosts.do("shape", node, "10gbit")
+    assert waits["lag0"] > 0.8 * least > waits["lag1"]
+    # by node each host sends as many bytes as it has gradients; the weights at the start are an eighth more
+    assert 1 < bytes_sent["by-node"] / (8 * 2 * 4 * HEPCNN) < 1.4
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ def test_the_smoke_run_of_all_studies(tmp_path: Path, capsys: Any, monkeypatch: 
     assert next(iter(document["kinds"])) == "measured"
     assert answers["access-frequency"]["claims"][0]["value"] == pytest.approx(323, rel=0.1)
     assert answers["control-tree"]["verdict"] == REPRODUCED
+    assert [claim["verdict"] for claim in answers["gradient-lag"]["claims"]] == [UNTESTABLE, *3 * [REPRODUCED]]
     assert answers["cdb-reads"]["verdict"] in (SEEN, UNTESTABLE)  # counts, which no machine changes
     assert answers["clairvoyant-live"]["files"]
     assert not answers["hepcnnb-shuffle"]["files"]

@@ -173,6 +173,19 @@ def test_a_verdict_needs_the_whole_interval_beyond_the_effect() -> None:
     assert (nine.low, nine.high) == (2.0, 2.0)  # an interval, and not the range
 
 
+def test_what_is_learnt_is_compared_seed_by_seed() -> None:
+    """Losses of two seeds differ more than what is compared; times of two trials have nothing in common."""
+    late, prompt = (Row({"nodes": 1}, {"final_loss": np.array(losses)}) for losses in ([1.01, 2.02], [1.0, 2.0]))
+    learnt = claim(metric="final_loss", published=[{"value": 1.0}], effect={"above": 0.95, "below": 1.05})
+    told = reproduce.compared(learnt, {"slow": [late], "quick": [prompt]})
+    assert (told.verdict, told.low, told.high) == (WITHIN, pytest.approx(1.01), pytest.approx(1.01))
+    timed = reproduce.compared(claim(), {"slow": [times(2.0, 4.0)], "quick": [times(1.0, 2.0)]})
+    assert (timed.low, timed.high) == (1.0, 4.0)
+    more = Row({"nodes": 1}, {"final_loss": np.array([1.0, 2.0, 3.0])})
+    unequal = reproduce.compared(learnt, {"slow": [late], "quick": [more]})
+    assert (unequal.low, unequal.high) == (pytest.approx(1.01 / 3), pytest.approx(2.02))
+
+
 def test_kinds_of_claims_are_counted_apart_and_measured_ones_lead() -> None:
     model, timed = claim(kind="recomputed model", name="model"), claim()
     arms = {"slow": [times(2.0, 2.0)], "quick": [times(1.0, 1.0)]}
@@ -387,6 +400,20 @@ def test_accesses_and_control_trees_are_rows_with_their_figures(tmp_path: files.
     rows = {row.attributes["radix"]: row for row in work.rows_in(tmp_path / "tree")[0]}
     assert {radix: row.figures["root_in"].tolist() for radix, row in rows.items()} == {0: [8], 2: [2], 3: [3]}
     assert matching(list(rows.values()), {"ranks": 9, "shape": "tree"}) == [rows[2], rows[3]]
+    words = [
+        "--all-reduce",
+        "175MB",
+        "--system",
+        "summit",
+        "--compute",
+        "emulate:400ms",
+        "--out",
+        str(tmp_path / "sums"),
+    ]
+    assert main(["simulate", "--control-tree", "27360", *words]) == 0
+    (row,) = matching(work.rows_in(tmp_path / "sums")[0], {"way": "by node", "leaders": 4})
+    assert row.figures["kept"] == [400 / (400 + 1000 * row.figures["all_reduce_seconds"][0])]
+    assert row.figures["kept_lagged"] == [1]
     path = tmp_path / "tree" / control_tree.NAME
     path.write_text(path.read_text().replace('"ranks": 9', '"ranks": "many"'))
     with pytest.raises(DataError, match="does not follow dlio-bench/control-tree/1"):
