@@ -55,13 +55,15 @@ def ids_in(spec: FileSpec, seed: int, labels: Labels) -> Integers:
     own = np.arange(spec.first, spec.first + spec.samples, dtype=np.int64)
     if spec.among is None:
         return own
-    return _by_label(labels, seed, *spec.among)[own - spec.among[0]]
+    first, samples = spec.among
+    return first + _by_label(labels, seed, first, samples)[own - first]
 
 
 @lru_cache(maxsize=2)
 def _by_label(labels: Labels, seed: int, first: int, samples: int) -> Integers:
     ids = np.arange(first, first + samples, dtype=np.int64)
-    return ids[np.argsort(labels(seed, ids), kind="stable")]
+    order: Integers = np.argsort(labels(seed, ids), kind="stable")
+    return order
 
 
 class Split(Struct, frozen=True):

@@ -102,7 +102,8 @@ def labels(_seed: int, ids: Integers) -> Integers:
     """Of consecutive samples, whatever the seed."""
     first = int(ids[0]) // CLASSES
     of_all = np.concatenate([_order(block) for block in range(first, int(ids[-1]) // CLASSES + 1)])
-    return of_all[ids - first * CLASSES]
+    of_these: Integers = of_all[ids - first * CLASSES]
+    return of_these
 
 
 @lru_cache(maxsize=64)
