@@ -56,7 +56,8 @@ def ids_in(spec: FileSpec, seed: int, labels: Labels) -> Integers:
     if spec.among is None:
         return own
     first, samples = spec.among
-    return first + _by_label(labels, seed, first, samples)[own - first]
+    ids: Integers = first + _by_label(labels, seed, first, samples)[own - first]
+    return ids
 
 
 @lru_cache(maxsize=2)
