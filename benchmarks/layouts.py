@@ -8,7 +8,7 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.layout import FILLS, RANDOM, Layout, as_declared
 from dlio_bench.datagen.manifest import ANEW, NAME, Manifest, description_digest, spec_digest
-from dlio_bench.errors import DataError, UsageError, unknown
+from dlio_bench.errors import DataError, UsageError, one_of, unknown
 
 
 def require_layout(dataset: Dataset, layout: Layout) -> None:
@@ -34,9 +34,9 @@ def _fault_of_made(manifest: Manifest, layout: Layout) -> str | None:
         counts[entry.split] += 1
     if (manifest.container, manifest.fields) != (layout.container, layout.fields):
         return _fields_differ(layout, tiny=manifest.tiny)
-    made = replace(layout, fill=manifest.fill, generator=manifest.generator or 0)
+    made = replace(layout, fill=manifest.fill, generator=manifest.generator or 0, sorted_by=manifest.sorted_by)
     if manifest.spec != spec_digest(made, counts, manifest.seed):
-        return "seed, fill, tiny or the number of files are not those that it was made with"
+        return "seed, fill, tiny, order or the number of files are not those that it was made with"
     for entry, spec in zip(manifest.files, layout.files(counts), strict=True):
         if (entry.name, entry.first, entry.samples, entry.split) != (spec.name, spec.first, spec.samples, spec.split):
             return f"it names '{entry.name}' ({entry.split}) where '{spec.name}' ({spec.split}) should be"
@@ -63,14 +63,29 @@ def _fields_differ(layout: Layout, *, tiny: bool) -> str:
     return f"container, fields or shapes are not those of {layout.workload} {layout.variant} with {samples}"
 
 
-def find_layout(workload: Workload, variant: str | None, *, tiny: bool, fill: str) -> Layout:
-    """The layout of a workload's variant (its default one for None). UsageError, with what there is, for another."""
+def find_layout(workload: Workload, variant: str | None, *, tiny: bool, fill: str, sorted_by: str = "") -> Layout:
+    """The layout of a workload's variant (its default one for None), its samples in the order that `sorted_by` says.
+
+    UsageError, with what there is, for another variant, and for an order that its samples do not have.
+    """
     name = variant or workload.default_variant
     if name not in workload.variants:
         raise unknown(f"{workload.name} variant", name, list(workload.variants))
     if fill not in FILLS:
         raise unknown("--fill", fill, FILLS)
-    return workload.variants[name](tiny, fill)
+    layout = workload.variants[name](tiny, fill)
+    if sorted_by and layout.labels is None:
+        able = [
+            f"{other.name} {variant}"
+            for other in registry.WORKLOADS.values()
+            for variant, make in other.variants.items()
+            if make(tiny, fill).labels is not None
+        ]
+        raise UsageError(
+            f"Samples of {workload.name} {name} cannot be sorted by {sorted_by}: they have no class, or each class has "
+            f"a folder. Leave --sorted-by out, or use {one_of(able)}."
+        )
+    return replace(layout, sorted_by=sorted_by)
 
 
 def layout_of(dataset: Dataset) -> Layout:
@@ -78,7 +93,8 @@ def layout_of(dataset: Dataset) -> Layout:
     manifest = dataset.manifest
     fill = RANDOM if manifest.generator is None else manifest.fill
     try:
-        layout = find_layout(registry.find(manifest.workload), manifest.variant, tiny=manifest.tiny, fill=fill)
+        workload, order = registry.find(manifest.workload), manifest.sorted_by
+        layout = find_layout(workload, manifest.variant, tiny=manifest.tiny, fill=fill, sorted_by=order)
     except UsageError as error:
         raise DataError(f"{dataset.folder / NAME} is of no layout that is known here: {error} {ANEW}") from error
     require_layout(dataset, layout)

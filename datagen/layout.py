@@ -1,6 +1,7 @@
 """What the bytes of one workload's dataset are: files, samples and the fields inside a sample."""
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ from msgspec.structs import replace
 
 Extents = npt.NDArray[np.int64]
 Checksums = npt.NDArray[np.uint32]
+Integers = npt.NDArray[np.int64]
+Labels = Callable[[int, Integers], Integers]  # (seed, consecutive ids) -> the class of each
 
 PHYSICAL, RANDOM = "physical", "random"  # fills: values as the application's are; incompressible words
 FILLS = (PHYSICAL, RANDOM)
@@ -31,12 +34,37 @@ class Field(Struct, frozen=True):
 
 
 class FileSpec(Struct, frozen=True):
-    """One file to be: its path inside the dataset folder and the samples [first, first + samples) it holds."""
+    """One file to be: its path inside the dataset folder and the samples [first, first + samples) it holds.
+
+    among: where samples are sorted, the first id of the split and its samples, as `ids_in` needs them.
+    """
 
     name: str
     first: int
     samples: int
     split: str = TRAIN
+    among: tuple[int, int] | None = None
+
+
+def ids_in(spec: FileSpec, seed: int, labels: Labels) -> Integers:
+    """The samples that a file holds, by their ids in a dataset that is not sorted: int64 [samples].
+
+    Sorted, a split holds the same samples, in the order of their labels. labels: a function of a module, as its results
+    are kept.
+    """
+    own = np.arange(spec.first, spec.first + spec.samples, dtype=np.int64)
+    if spec.among is None:
+        return own
+    first, samples = spec.among
+    ids: Integers = first + _by_label(labels, seed, first, samples)[own - first]
+    return ids
+
+
+@lru_cache(maxsize=2)
+def _by_label(labels: Labels, seed: int, first: int, samples: int) -> Integers:
+    ids = np.arange(first, first + samples, dtype=np.int64)
+    order: Integers = np.argsort(labels(seed, ids), kind="stable")
+    return order
 
 
 class Split(Struct, frozen=True):
@@ -84,6 +112,8 @@ class Layout(Struct, frozen=True):
     `fault` says why a sample (of one field) cannot be decoded; None if it can. Others' files may hold anything.
     `optional`: fields that no reader needs, and others' files may lack.
     `auxiliary` names files without samples (CDB's stats.h5) and their writers `(path, seed)`.
+    labels: what says the class of a sample; None where it has none, or where its file's place does. sorted_by: "label",
+    or nothing.
     `generator` is raised whenever the same seed would give other bytes; `superseded` says why what a generator before
     it made must not be read; None where it may.
     All callables are picklable (module-level functions or partials of them): files are written by processes.
@@ -103,6 +133,8 @@ class Layout(Struct, frozen=True):
     split_counts: Callable[[int], tuple[int, ...]] | None = None
     fault: Callable[[bytes], str | None] | None = None
     optional: tuple[str, ...] = ()
+    labels: Labels | None = None
+    sorted_by: str = ""
     generator: int = GENERATOR
     superseded: str | None = None
 
@@ -147,7 +179,8 @@ class Layout(Struct, frozen=True):
         for split in self.splits:
             first = files[-1].first + files[-1].samples if files else 0
             specs = split.spec_files(file_counts[split.name]) if file_counts[split.name] else ()
-            files += [replace(spec, first=first + spec.first, split=split.name) for spec in specs]
+            among = (first, sum(spec.samples for spec in specs)) if self.sorted_by else None
+            files += [replace(spec, first=first + spec.first, split=split.name, among=among) for spec in specs]
         return tuple(files)
 
 

@@ -95,7 +95,7 @@ class AuxiliaryEntry(Struct, frozen=True):
     crc32c: int
 
 
-class Manifest(Struct, frozen=True):
+class Manifest(Struct, frozen=True, omit_defaults=True):
     """The content of manifest.json. `spec` is the digest of what was asked for, `fingerprint` of what made it."""
 
     schema: str
@@ -115,6 +115,7 @@ class Manifest(Struct, frozen=True):
     extents_sha256: str
     checksums_sha256: str
     fingerprint: Mapping[str, str]
+    sorted_by: str = ""
 
     @property
     def samples(self) -> int:
@@ -137,6 +138,7 @@ def spec_digest(layout: Layout, counts: Counts, seed: int) -> str:
         "seed": seed,
         "fill": layout.fill,
     }
+    description |= {"sorted_by": layout.sorted_by} if layout.sorted_by else {}
     return sha256(json.dumps(description, sort_keys=True).encode())
 
 
@@ -284,6 +286,7 @@ def manifest_of(layout: Layout, files: Sequence[FileEntry], folder: Path, *, see
         extents_sha256="",
         checksums_sha256="",
         fingerprint=fingerprint(),
+        sorted_by=layout.sorted_by,
     )
 
 

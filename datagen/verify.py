@@ -120,7 +120,9 @@ def _undecodable(path: Path, entry: FileEntry, fault: Callable[[bytes], str | No
 
 def _remade_damage(dataset: Dataset, path: Path, entry: FileEntry, remake: Remake, written: Written) -> str | None:
     """The file made anew from layout, seed and sample ids must have the checksums of the manifest."""
-    spec = FileSpec(entry.name, entry.first, entry.samples, entry.split)
+    of_split = [file for file in dataset.manifest.files if file.split == entry.split]
+    among = (of_split[0].first, sum(file.samples for file in of_split)) if remake.layout.sorted_by else None
+    spec = FileSpec(entry.name, entry.first, entry.samples, entry.split, among)
     with tempfile.TemporaryDirectory(prefix="remade-", dir=remake.folder) as folder:
         remade = remake.layout.write(Path(folder) / Path(entry.name).name, spec, dataset.manifest.seed)
     wrong = np.argwhere(remade.checksums != written.checksums)

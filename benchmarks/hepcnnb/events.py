@@ -67,10 +67,9 @@ class Hits(Struct, frozen=True):
     values: Floats
 
 
-def draw(seed: int, first: int, count: int) -> Events:
-    """The events [first, first + count): labels evenly 0 and 1, slices evenly 3..11 in the background."""
-    ids = np.arange(first, first + count, dtype=np.uint64)
-    keys = _mixed(np.uint64(seed << 32) + ids)
+def draw(seed: int, ids: Integers) -> Events:
+    """The events of these ids: labels evenly 0 and 1, slices evenly 3..11 in the background."""
+    keys = _keys(seed, ids)
     draws = _quarters(_mixed(keys[:, None] + _STEP * np.arange(1, 1 + _WORDS, dtype=np.uint64)))
     signal = draws[:, 0] < TURN // 2
     number = draws[:, 1] * SLICES >> 16
@@ -101,7 +100,16 @@ def draw(seed: int, first: int, count: int) -> Events:
     )
 
 
-def scalars(events: Events, first: int) -> dict[str, npt.NDArray[Any]]:
+def labels(seed: int, ids: Integers) -> Integers:
+    """The labels of these events alone."""
+    return (_quarters(_mixed(_keys(seed, ids) + _STEP))[:, 0] < TURN // 2).astype(np.int64)
+
+
+def _keys(seed: int, ids: Integers) -> Words:
+    return _mixed(np.uint64(seed << 32) + ids.astype(np.uint64))
+
+
+def scalars(events: Events, ids: Integers) -> dict[str, npt.NDArray[Any]]:
     """The eight values beside each image, by the published names."""
     signal = events.label.astype("<f4")
     weight = _cross_sections()[np.where(events.label, SLICES, events.slice - FIRST_SLICE)]
@@ -115,7 +123,7 @@ def scalars(events: Events, first: int) -> dict[str, npt.NDArray[Any]]:
         "mg": signal * np.float32(GLUINO),
         "mn": signal * np.float32(NEUTRALINO),
         "jz": events.slice,
-        "eid": np.arange(first, first + events.label.size, dtype="<i4"),
+        "eid": ids.astype("<i4"),
     }
 
 

@@ -15,7 +15,19 @@ from dlio_bench.atomic_files import write_at
 from dlio_bench.benchmarks.hepcnnb import events
 from dlio_bench.datagen import random_bytes
 from dlio_bench.datagen.formats import hdf5
-from dlio_bench.datagen.layout import PHYSICAL, TRAIN, VALIDATION, Field, FileSpec, Layout, Split, Written
+from dlio_bench.datagen.layout import (
+    PHYSICAL,
+    RANDOM,
+    TRAIN,
+    VALIDATION,
+    Field,
+    FileSpec,
+    Integers,
+    Layout,
+    Split,
+    Written,
+    ids_in,
+)
 
 Scalars = dict[str, npt.NDArray[Any]]  # [events] each
 
@@ -70,6 +82,7 @@ def layout(tiny: bool, fill: str) -> Layout:
         fill=fill,
         write=partial(write, shape=shape, fill=fill),
         auxiliary={},
+        labels=LABELS[fill],
         optional=("mg", "mn", "jz", "eid"),  # load_next_file opens none of them
     )
 
@@ -81,6 +94,7 @@ def spec_files(files: int, *, split: str, samples: int) -> tuple[FileSpec, ...]:
 
 def write(path: Path, spec: FileSpec, seed: int, *, shape: tuple[int, int, int], fill: str) -> Written:
     """One file, a few images at a time: memory stays small however large the file. OSError."""
+    ids = ids_in(spec, seed, LABELS[fill])
     offsets = hdf5.allocate(
         path,
         [("data", "<f4", (spec.samples, *shape)), *((name, dtype, (spec.samples,)) for name, dtype in SCALARS.items())],
@@ -91,7 +105,7 @@ def write(path: Path, spec: FileSpec, seed: int, *, shape: tuple[int, int, int],
     row = 0
     handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
-        for images, values in (_simulated if fill == PHYSICAL else _random)(spec, seed, shape):
+        for images, values in (_simulated if fill == PHYSICAL else _random)(ids, seed, shape):
             write_at(handle, images, offsets["data"] + row * bytes_each)
             for image in images:
                 checksums[row, 0] = crc32c(image.data)
@@ -111,29 +125,37 @@ def write(path: Path, spec: FileSpec, seed: int, *, shape: tuple[int, int, int],
 
 
 def _simulated(
-    spec: FileSpec, seed: int, shape: tuple[int, int, int]
+    ids: Integers, seed: int, shape: tuple[int, int, int]
 ) -> Iterator[tuple[npt.NDArray[np.float32], Scalars]]:
     """Images [events, 3, side, side] and their scalars, some events at a time; an image lives until the next ones."""
     buffer = np.zeros((SLAB, *shape), dtype="<f4")
     pixels = buffer.reshape(-1)
-    for first in range(spec.first, spec.first + spec.samples, SLAB):
-        count = min(SLAB, spec.first + spec.samples - first)
-        drawn = events.draw(seed, first, count)
+    for first in range(0, len(ids), SLAB):
+        part = ids[first : first + SLAB]
+        drawn = events.draw(seed, part)
         hits = events.hits(drawn, shape[1])
         np.add.at(pixels, hits.at, hits.values)
         pixels[hits.at] = np.minimum(pixels[hits.at], np.float32(1))
-        yield buffer[:count], events.scalars(drawn, first)
+        yield buffer[: len(part)], events.scalars(drawn, part)
         pixels[hits.at] = 0  # the few that are not
 
 
-def _random(
-    spec: FileSpec, seed: int, shape: tuple[int, int, int]
-) -> Iterator[tuple[npt.NDArray[np.float32], Scalars]]:
+def _random(ids: Integers, seed: int, shape: tuple[int, int, int]) -> Iterator[tuple[npt.NDArray[np.float32], Scalars]]:
     """As above, of random words, one event at a time."""
-    for sample in range(spec.first, spec.first + spec.samples):
+    for sample in ids.tolist():
         image = random_bytes.floats(random_bytes.source(seed, sample, _IMAGE), math.prod(shape))
-        words = random_bytes.words(random_bytes.source(seed, sample, _EVENT), len(SCALARS))
-        yield image[None], _scalars(words[None])
+        yield image[None], _scalars(_words(seed, sample)[None])
+
+
+def _words(seed: int, sample: int) -> npt.NDArray[np.uint64]:
+    return random_bytes.words(random_bytes.source(seed, sample, _EVENT), len(SCALARS))
+
+
+def _random_labels(seed: int, ids: Integers) -> Integers:
+    return np.array([_words(seed, sample)[0] & np.uint64(1) for sample in ids.tolist()], np.int64)
+
+
+LABELS = {PHYSICAL: events.labels, RANDOM: _random_labels}
 
 
 def _scalars(words: npt.NDArray[np.uint64]) -> Scalars:

@@ -13,7 +13,19 @@ from dlio_bench.benchmarks.imagenet import images, pictures
 from dlio_bench.datagen import random_bytes
 from dlio_bench.datagen.formats import example, tfrecord
 from dlio_bench.datagen.formats.tfrecord import Piece
-from dlio_bench.datagen.layout import PHYSICAL, RANDOM, TRAIN, VALIDATION, Field, FileSpec, Layout, Split, Written
+from dlio_bench.datagen.layout import (
+    PHYSICAL,
+    RANDOM,
+    TRAIN,
+    VALIDATION,
+    Field,
+    FileSpec,
+    Integers,
+    Layout,
+    Split,
+    Written,
+    ids_in,
+)
 
 # Sizes of ImageNet's JPEG files: a lognormal distribution as integers, so that no machine draws another size.
 #
@@ -86,6 +98,14 @@ def label_of(sample: int) -> int:
     return int(_order(block)[place])
 
 
+def labels(_seed: int, ids: Integers) -> Integers:
+    """Of consecutive samples, whatever the seed."""
+    first = int(ids[0]) // CLASSES
+    of_all = np.concatenate([_order(block) for block in range(first, int(ids[-1]) // CLASSES + 1)])
+    of_these: Integers = of_all[ids - first * CLASSES]
+    return of_these
+
+
 @lru_cache(maxsize=64)
 def _order(block: int) -> npt.NDArray[np.int64]:
     words = random_bytes.words(random_bytes.source(0, block, _STREAM), CLASSES)
@@ -148,6 +168,7 @@ def layout(tiny: bool, fill: str) -> Layout:
         write=partial(write, shrink=TINY_SHRINK if tiny else 1, fill=fill),
         auxiliary={},
         fault=images.record_fault,
+        labels=labels,
     )
 
 
@@ -211,7 +232,7 @@ def raw_files(files: int, *, split: str, first: int = 0) -> tuple[FileSpec, ...]
 
 def write(path: Path, spec: FileSpec, seed: int, *, shrink: int, fill: str) -> Written:
     """One shard. OSError."""
-    samples = range(spec.first, spec.first + spec.samples)
+    samples = ids_in(spec, seed, labels).tolist()
     return tfrecord.write(path, (record(seed, sample, shrink, fill) for sample in samples))
 
 

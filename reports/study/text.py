@@ -61,7 +61,7 @@ def _sides(of: float | None, over: float | None) -> str:
 
 def published(claim: Compared) -> str:
     """The published figures, each with where it was measured."""
-    kind = {"value": "", DIRECTION: "over another span "}.get(claim.published_as, f"{claim.published_as} ")
+    kind = {"value": "", DIRECTION: "direction alone: "}.get(claim.published_as, f"{claim.published_as} ")
     kind += "" if claim.grown is None else f"{claim.grown:.3g}, of "
     return kind + ", ".join(
         f"{entry.value:g}{_sides(entry.of, entry.over)}{f' ({entry.at})' if entry.at else ''}"

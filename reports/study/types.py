@@ -81,7 +81,7 @@ class Claim(_Table, frozen=True, kw_only=True):
 
     take: which of these figures is compared, or growth: the last over the first; least growth: the least of all steps
     from one to the next. kind: what an agreement is worth, as `KINDS` says. published_as: whether these are figures,
-    or bounds, or of another span than ours, so that the direction alone is compared.
+    or bounds, or of another span than ours, or no figures, so that the direction alone is compared.
     """
 
     name: Word

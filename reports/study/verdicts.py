@@ -148,7 +148,7 @@ def _decided(claim: Claim, band: tuple[float, float], ours: Ends, *, single: boo
         )
         return (NOT_SEEN if high <= above or low >= below else UNDECIDED), f"{told}, and the effect is {ends}.", None
     if claim.published_as == DIRECTION:
-        why = f"{told}. The published figures are of another span, so that the direction alone is compared."
+        why = f"{told}. No figure was published for the same span, so that the direction alone is compared."
         return SEEN, why, None
     return _sized(claim, band, ours, told)
 

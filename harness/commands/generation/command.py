@@ -33,7 +33,8 @@ from dlio_bench.units import format_bytes, format_percent, format_seconds
 
 def generate(options: GenerateOptions) -> int:
     """The whole command: 0 when the dataset is there. Raises BenchError."""
-    layout = find_layout(registry.find(options.workload), options.variant, tiny=options.tiny, fill=options.fill)
+    workload, order = registry.find(options.workload), options.sorted_by or ""
+    layout = find_layout(workload, options.variant, tiny=options.tiny, fill=options.fill, sorted_by=order)
     files = counts(layout, options.amount)
     if url := objects.url_of(options.out):
         spec = spec_digest(layout, files, options.seed)
@@ -95,6 +96,7 @@ def _writer(options: GenerateOptions, layout: Layout, files: dict[str, int]) -> 
             variant=layout.variant,
             tiny=layout.tiny,
             fill=layout.fill,
+            sorted_by=layout.sorted_by,
             seed=options.seed,
             counts=files,
             folder=str(work.folder),
@@ -144,6 +146,7 @@ def _facts(made: Made, layout: Layout, launcher: str | None) -> dict[str, Any]:
         "variant": manifest.variant,
         "fill": manifest.fill,
         "seed": manifest.seed,
+        "sorted_by": manifest.sorted_by or None,
         "tiny": manifest.tiny,
         "splits": [asdict(size) for size in split_sizes],
         "stored_bytes": sum(size.stored_bytes for size in split_sizes),
@@ -174,7 +177,8 @@ def _duplicates(paths: list[Path], size: int) -> dedup.Duplicates:
 def _render(document: dict[str, Any]) -> str:
     """At most 80 columns."""
     kind = f"{document['workload']} {document['variant']}{' (tiny)' if document['tiny'] else ''}"
-    lines = [f"{kind}, {document['fill']} fill, seed {document['seed']}"]
+    order = f", sorted by {document['sorted_by']}" if document["sorted_by"] else ""
+    lines = [f"{kind}, {document['fill']} fill, seed {document['seed']}{order}"]
     lines += [
         f"  {size['name']:<12}{size['files']:>7} files {size['samples']:>9} samples  "
         f"{format_bytes(size['stored_bytes']):>8} stored  {format_bytes(size['payload_bytes']):>8} payload"

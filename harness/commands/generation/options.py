@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dlio_bench.harness.commands.generation.amount import Amount
 
 FILLS = ("physical", "random")
+LABEL = "label"
 GENERATE_EXAMPLES = """\
 examples:
   dlio-bench generate cdb --out /scratch/cdb --files 128
@@ -52,6 +53,14 @@ class GenerateOptions(Struct, frozen=True, kw_only=True):
         opt.Group("what is in them"),
     ] = "physical"
     seed: Annotated[int, opt.count("S", "seed of the bytes (default 1)", least=0)] = 1
+    sorted_by: Annotated[
+        str | None,
+        opt.choice(
+            "KEY",
+            "label: files hold the samples of a split in the order of their classes (default: classes are mixed)",
+            (LABEL,),
+        ),
+    ] = None
     tiny: Annotated[bool, opt.flag("shrink the samples, for tests: never a measurement")] = False
     workers: Annotated[
         int | None,

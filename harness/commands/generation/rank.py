@@ -31,6 +31,7 @@ class Job(SavedJob, frozen=True):
     variant: str
     tiny: bool
     fill: str
+    sorted_by: str
     seed: int
     counts: dict[str, int]  # files of each split
     folder: str
@@ -80,7 +81,8 @@ def _watched(work: Work, finished: Finished) -> Iterator[None]:
 
 def write(job: Job, comm: Comm, _caller: Caller) -> dict[str, Any]:
     """Write every `comm.size`-th of the job's files, this rank's; the `Timing` of all of them."""
-    layout = find_layout(registry.find(job.workload), job.variant, tiny=job.tiny, fill=job.fill)
+    workload = registry.find(job.workload)
+    layout = find_layout(workload, job.variant, tiny=job.tiny, fill=job.fill, sorted_by=job.sorted_by)
     require_same(comm, "idea of the dataset", job.spec, spec_digest(layout, job.counts, job.seed), "installation")
     mine = job.todo[comm.rank :: comm.size]
     work = Work(layout, layout.files(job.counts), mine, Path(job.folder), job.seed, job.bytes, job.file_bytes, job.raw)

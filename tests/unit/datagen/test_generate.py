@@ -15,12 +15,14 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from dlio_bench.benchmarks.layouts import find_layout
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import RANDOM, FileSpec, Layout, Written
-from dlio_bench.datagen.manifest import NAME
+from dlio_bench.datagen.layout import PHYSICAL, RANDOM, FileSpec, Layout, Written, ids_in
+from dlio_bench.datagen.manifest import CHECKSUMS, NAME
 from dlio_bench.errors import EnvironmentFailure, UsageError
+from dlio_bench.harness.cli import main
 from tests.datasets import LAYOUTS, verify_files
 from tests.processes import PATIENCE, gone, until
 
@@ -292,3 +294,38 @@ def leftovers(folder: Path) -> list[str]:
 
 def times(dataset: Dataset) -> list[int]:
     return [dataset.path(number).stat().st_mtime_ns for number in range(len(dataset.manifest.files))]
+
+
+@pytest.mark.parametrize(("workload", "fill"), [("hepcnnb", PHYSICAL), ("hepcnnb", RANDOM), ("imagenet", RANDOM)])
+def test_sorted_files_hold_the_samples_of_a_split_in_the_order_of_their_labels(
+    workload: str, fill: str, tmp_path: Path
+) -> None:
+    counts = {"train": 3, "validation": 2}
+    layout = find_layout(WORKLOADS[workload], None, tiny=True, fill=fill, sorted_by="label")
+    made, mixed = (
+        generate(layout, counts, tmp_path / "sorted", 1),
+        generate(replace(layout, sorted_by=""), counts, tmp_path / "mixed", 1),
+    )
+    assert (made.manifest.sorted_by, mixed.manifest.sorted_by) == ("label", "")
+    assert made.manifest.spec != mixed.manifest.spec
+    assert layout.labels is not None
+    ids = np.concatenate([ids_in(spec, 1, layout.labels) for spec in layout.files(counts)])
+    first = next(file.first for file in made.manifest.files if file.split == "validation")
+    for split in (ids[:first], ids[first:]):
+        labels = layout.labels(1, np.sort(split))[split - split.min()]
+        assert (np.diff(labels) >= 0).all()
+        assert labels[0] < labels[-1]
+    assert sorted(ids[:first].tolist()) == list(range(first))  # a split keeps its own
+    assert sorted(ids[first:].tolist()) == list(range(first, made.samples))
+    np.testing.assert_array_equal(np.load(made.folder / CHECKSUMS), np.load(mixed.folder / CHECKSUMS)[ids])
+    assert main(["verify", str(made.folder), "--sample-fraction", "1"]) == 0  # made anew from the manifest alone
+
+
+def test_what_has_no_class_is_not_sorted_by_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["cdb"], ["cosmoflow"], ["wsi"], ["imagenet", "--variant", "raw"]):
+        asked = ["generate", *words, "--tiny", "--files", "10", "--out", str(tmp_path / "set"), "--sorted-by", "label"]
+        assert main(asked) == 2
+        said = capsys.readouterr().err
+        assert f"Samples of {words[0]} " in said
+        assert "use hepcnnb 224 or imagenet tfrecord" in said
+    assert not (tmp_path / "set").exists()
