@@ -27,7 +27,7 @@ MEASURED: ClaimKind = "measured"
 KINDS: dict[ClaimKind, str] = {
     MEASURED: "what was timed or trained here could have come out otherwise",
     "consistent with its inputs": "rates or step times come from the publication whose figure is compared",
-    "recomputed model": "a published model is computed again",
+    "recomputed model": "a published model is computed again, or a published table added up",
     "by construction": "no other figure is possible where the code is right",
 }
 Kind = Literal["generate", "run", "simulate", "couple"]
@@ -114,7 +114,8 @@ class Size(_Table, frozen=True, kw_only=True):
 class Study(_Table, frozen=True, kw_only=True):
     """A study. untestable: why no machine at hand can test it; differs: what is not as it was published.
 
-    options: of all its runs; arm: for each name what results of that arm are, and which run makes them.
+    options: of all its runs; arm: for each name what results of that arm are, and which run makes them; table: arms
+    whose figures are printed, each the sum of its column.
     """
 
     title: Word
@@ -127,6 +128,7 @@ class Study(_Table, frozen=True, kw_only=True):
     size: dict[SizeName, Size] = {}
     run: tuple[Run, ...] = ()
     arm: dict[str, dict[str, Value]] = {}
+    table: dict[str, dict[str, tuple[float, ...]]] = {}
     claim: tuple[Claim, ...] = ()
 
 

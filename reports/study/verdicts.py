@@ -71,8 +71,9 @@ def evaluate(
     """
     used = [row for rows in arms.values() for row in rows]
     reason = study.untestable or ("" if used else failure or lacking)
+    arms = {**tables_of(study), **arms}
     ordered = sorted(study.claim, key=lambda claim: [*KINDS].index(claim.kind))  # measured ones first
-    claims = [compared(claim, arms, reason) for claim in ordered]
+    claims = [compared(claim, arms, "" if claim.arm in study.table else reason) for claim in ordered]
     tested = [claim for claim in claims if claim.verdict != UNTESTABLE]
     gravest: Verdict = UNTESTABLE
     if tested:
@@ -84,7 +85,8 @@ def evaluate(
         or "The file has no claim."
     )
     why += f" {failure}" if used and failure else ""
-    outcome: Outcome = FAILED if failure and not tested else gravest
+    ran = any(claim.arm not in study.table for claim, told in zip(ordered, claims, strict=True) if told in tested)
+    outcome: Outcome = FAILED if failure and not ran else gravest
     partly = 0 < len(tested) < len(claims)
     if partly and outcome == REPRODUCED:
         outcome = IN_PART
@@ -390,6 +392,14 @@ def arms_of(study: Study, rows: Mapping[str, Sequence[Row]]) -> dict[str, list[R
         asked = {key: value for key, value in wanted.items() if key != "run"}
         arms[name] = matching(rows.get(run_of(study, wanted), []), asked)
     return arms
+
+
+def tables_of(study: Study) -> dict[str, list[Row]]:
+    """The row of each printed table: sums of its columns."""
+    return {
+        name: [Row({}, {column: np.array([sum(values)]) for column, values in columns.items()}, chance=False)]
+        for name, columns in study.table.items()
+    }
 
 
 def run_of(study: Study, wanted: Mapping[str, Value]) -> str:

@@ -153,10 +153,13 @@ def _arm_problems(place: str, wanted: Mapping[str, Value], study: Study, runs: M
 def _claim_problems(study: Study, claim: Claim, place: str, runs: Mapping[str, Run]) -> Iterator[str]:
     for key in ("arm", "over"):
         arm = getattr(claim, key)
-        if arm is not None and arm not in study.arm and study.run:
-            yield f"{place}.{key} is '{arm}', and there is no arm of this name. Use {one_of([*study.arm])}."
+        if arm is not None and arm not in (known := [*study.arm, *study.table]) and study.run:
+            yield f"{place}.{key} is '{arm}', and there is no arm of this name. Use {one_of(known)}."
             return
-    if study.run:
+        if (columns := study.table.get(arm or "")) is not None and claim.metric not in columns:
+            yield f"{place}.metric is '{claim.metric}', and table.{arm} has no such column. Use {one_of([*columns])}."
+            return
+    if study.run and claim.arm in study.arm:
         command = runs[run_of(study, study.arm[claim.arm])].command
         for key in ("metric", "per"):
             name = getattr(claim, key)

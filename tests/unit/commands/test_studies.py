@@ -286,6 +286,20 @@ def test_texts_of_studies_are_the_golden_ones() -> None:
     require_golden("studies", {name: reproduce_text.render(of) for name, of in texts.items()})
 
 
+def test_columns_of_a_printed_table_are_added_up_whatever_ran() -> None:
+    tables = {"old": {"write": [2.0, 3.0]}, "new": {"write": [1.0, 1.5]}}
+    printed = {**STUDY["claim"][0], "metric": "write", "arm": "old", "over": "new", "kind": "recomputed model"}
+    document_ = STUDY | {"table": tables, "claim": [*STUDY["claim"], printed]}
+    study = files.parse(document_, "a.toml")
+    for told in ({"lacking": "It has no FUSE."}, {"failure": "A run failed.", "status": 4}):
+        answer = reproduce.evaluate("a", study, {}, **told)
+        assert [claim.verdict for claim in answer.claims] == [UNTESTABLE, REPRODUCED]
+        assert answer.claims[1].value == 2.0
+        assert answer.outcome == (FAILED if "failure" in told else IN_PART)
+    with pytest.raises(UsageError, match=r"claim\[1\].metric is 'read', and table.old has no such column. Use write."):
+        files.parse(document_ | {"claim": [STUDY["claim"][0], printed | {"metric": "read"}]}, "a.toml")
+
+
 def test_where_published_figures_are_of_another_span_the_direction_alone_is_compared() -> None:
     wanted = claim(published_as="direction")
     same = reproduce.compared(wanted, {"slow": [times(2.5, 2.5)], "quick": [times(1.0, 1.0)]})
