@@ -20,12 +20,12 @@ def require_layout(dataset: Dataset, layout: Layout) -> None:
     manifest = dataset.manifest
     if layout.superseded and manifest.generator is not None and manifest.generator < layout.generator:
         raise DataError(f"An earlier version made {dataset.folder}: {layout.superseded} Make it again in a new folder.")
-    fault = _fault_of_files(manifest, layout) if manifest.generator is None else _fault_of_made(manifest, layout)
+    fault = _fault_of_files(manifest, layout) if manifest.generator is None else _generated_fault(manifest, layout)
     if fault:
         raise DataError(f"{dataset.folder / NAME} does not describe what it says: {fault}. {ANEW}")
 
 
-def _fault_of_made(manifest: Manifest, layout: Layout) -> str | None:
+def _generated_fault(manifest: Manifest, layout: Layout) -> str | None:
     """What a dataset of ours must be follows from layout, counts and seed, to the names of its files."""
     counts = {split.name: 0 for split in layout.splits}
     for entry in manifest.files:

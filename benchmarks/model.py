@@ -244,7 +244,7 @@ def objective(
     return loss, outputs
 
 
-def compiled_steps(model: Model, sample: Sample, network: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def compile_steps(model: Model, sample: Sample, network: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Compiled for steps: train(lent, key) -> (loss, gradients of the trainable variables), and
     evaluate(lent, key=None) -> (outputs, labels), without dropout; a network that makes samples draws from the key.
 
@@ -270,13 +270,13 @@ def compiled_steps(model: Model, sample: Sample, network: Any) -> tuple[Callable
     return tf.function(train, autograph=False), tf.function(evaluate, autograph=False)
 
 
-def traced_updates(model: Model, sample: Sample, network: Any) -> list[tuple[Callable[..., Any], list[Any]]]:
+def trace_updates(model: Model, sample: Sample, network: Any) -> list[tuple[Callable[..., Any], list[Any]]]:
     """(train(lent, key) -> (loss, gradients), compiled; the variables that these are of) for each update of a step."""
     from dlio_bench.benchmarks.tensors import tensorflow, unpack
 
     tf, scale = tensorflow(), _loss_scale(model, network)
 
-    def compiled(update: Update) -> tuple[Callable[..., Any], list[Any]]:
+    def compile_update(update: Update) -> tuple[Callable[..., Any], list[Any]]:
         variables = update.variables(network)
 
         def train(lent: Sequence[Tensor], key: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -289,8 +289,8 @@ def traced_updates(model: Model, sample: Sample, network: Any) -> list[tuple[Cal
         return tf.function(train, autograph=False), variables
 
     if not model.updates:
-        return [(compiled_steps(model, sample, network)[0], network.trainable_variables)]
-    return [compiled(update) for update in model.updates]
+        return [(compile_steps(model, sample, network)[0], network.trainable_variables)]
+    return [compile_update(update) for update in model.updates]
 
 
 def _loss_scale(model: Model, network: Any) -> float | None:

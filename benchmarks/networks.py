@@ -195,10 +195,10 @@ def _noise() -> Any:
             self.size = size
 
         def call(self, keys: Tensor) -> Tensor:
-            def drawn(seed: Tensor) -> Tensor:
+            def draw_noise(seed: Tensor) -> Tensor:
                 return tf.random.stateless_normal((self.size,), seed, alg="philox")
 
-            return tf.map_fn(drawn, keys, fn_output_signature=tf.float32)
+            return tf.map_fn(draw_noise, keys, fn_output_signature=tf.float32)
 
         def compute_output_shape(self, keys_shape: Any) -> Any:
             return (keys_shape[0], self.size)
@@ -227,11 +227,11 @@ def _sample_dropout() -> Any:
             shape = tf.shape(x)[1:]
             seeds = keys + tf.constant([[0, self.number]], tf.int64)
 
-            def kept(seed: Tensor) -> Tensor:
+            def draw_mask(seed: Tensor) -> Tensor:
                 # one algorithm by name, so that processors and accelerators draw alike
                 return tf.random.stateless_uniform(shape, seed, alg="philox") >= self.rate
 
-            mask = tf.map_fn(kept, seeds, fn_output_signature=tf.bool)
+            mask = tf.map_fn(draw_mask, seeds, fn_output_signature=tf.bool)
             return tf.where(mask, x / (1 - self.rate), tf.zeros_like(x))
 
         def compute_output_shape(self, x_shape: Any, keys_shape: Any) -> Any:

@@ -67,7 +67,7 @@ class Pipeline(Protocol):
         """What it delivers of a sample, to be compared with: recomputed from the stored fields, byte for byte."""
         ...
 
-    def asks(self, dataset: Dataset, plan: Plan) -> dict[int, int]:
+    def requested_bytes(self, dataset: Dataset, plan: Plan) -> dict[int, int]:
         """Epoch -> bytes that it will ask of the file system to deliver the plan."""
         ...
 

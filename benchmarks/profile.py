@@ -43,7 +43,7 @@ GIVEN = "given"  # by the user, as a time: never in a file
 DEFAULT_DEVICE = "v100"
 
 
-class Row(Struct, frozen=True):
+class ProfileRow(Struct, frozen=True):
     """A training step of `batch` samples (0: of any number): seconds of compute, the median where it was measured.
 
     spread: seconds between which half of the `steps` timed steps lie. forward_seconds: of the batch in a
@@ -71,7 +71,7 @@ class Profile(Struct, frozen=True):
     device: str  # lower case of those that come with the package: "v100"
     kind: str
     source: str
-    rows: tuple[Row, ...]
+    rows: tuple[ProfileRow, ...]
     tiny: bool = False
     shape: tuple[int, ...] = ()
     dtype: str | None = None
@@ -85,18 +85,18 @@ class Profile(Struct, frozen=True):
         Between two rows it is linear. Beyond them a published time is taken in proportion to the samples, since there
         is nothing else to go by; what was measured is not carried on: UsageError.
         """
-        return self._at(batch, {row.batch: row.seconds for row in self.rows})
+        return self._seconds_at(batch, {row.batch: row.seconds for row in self.rows})
 
     def forward_seconds(self, batch: int) -> float | None:
         """Seconds of a batch that is validated, by the same rule; None where a row does not have them. UsageError."""
         known = {row.batch: row.forward_seconds for row in self.rows if row.forward_seconds is not None}
-        return self._at(batch, known) if len(known) == len(self.rows) else None
+        return self._seconds_at(batch, known) if len(known) == len(self.rows) else None
 
     def has(self, batch: int) -> bool:
         """Whether there is a row of this very batch."""
         return any(row.batch == batch for row in self.rows)
 
-    def told(self, batch: int) -> str:
+    def describe_source(self, batch: int) -> str:
         """Where `seconds(batch)` comes from: '0.2 s for a batch of 1', or the rows that it lies between or beyond."""
         if self.kind == GIVEN:
             return f"{self.rows[0].seconds:g} s for a batch of {batch}"
@@ -108,7 +108,7 @@ class Profile(Struct, frozen=True):
             return words
         return f"linear between {words}" if len(near) == 2 else f"in proportion to {words}"
 
-    def _at(self, batch: int, known: Mapping[int, float]) -> float:
+    def _seconds_at(self, batch: int, known: Mapping[int, float]) -> float:
         batches = list(known)
         if self.kind == GIVEN:
             return known[batches[0]]
@@ -124,7 +124,7 @@ class Profile(Struct, frozen=True):
             wanted = ",".join(str(size) for size in sorted({*batches, batch}))
             raise UsageError(
                 f"The compute profile {self.name} has no step time for a batch of {batch}: it was measured for "
-                f"{_listed(batches)}, and is not carried on beyond. Run with one of these as --batch, or measure again "
+                f"{_join(batches)}, and is not carried on beyond. Run with one of these as --batch, or measure again "
                 f"with `dlio-bench calibrate --compute {network} --batch {wanted} --out FILE`."
             )
         near = batches[0] if place == 0 else batches[-1]
@@ -146,10 +146,10 @@ class Profile(Struct, frozen=True):
 
 def profile_of_time(seconds: float, source: str) -> Profile:
     """A step that takes this long whatever is in it."""
-    return Profile("", (), None, "", GIVEN, source, (Row(0, seconds),))
+    return Profile("", (), None, "", GIVEN, source, (ProfileRow(0, seconds),))
 
 
-def _listed(batches: list[int]) -> str:
+def _join(batches: list[int]) -> str:
     *most, last = map(str, batches)
     return f"{', '.join(most)} and {last}" if most else last
 
@@ -165,7 +165,7 @@ def shipped_profiles(workload: str) -> Mapping[str, Profile]:
     """The profiles that come with the package for a workload, by device; the default device first. It may have none."""
     folder = files(f"dlio_bench.benchmarks.{workload}") / "profiles"
     paths = folder.iterdir() if folder.is_dir() else ()
-    profiles = [_decoded(path.read_bytes(), path.name.removesuffix(".toml")) for path in paths]
+    profiles = [_parse_profile(path.read_bytes(), path.name.removesuffix(".toml")) for path in paths]
     profiles.sort(key=lambda profile: (profile.device != DEFAULT_DEVICE, profile.device))
     return {profile.device: profile for profile in profiles}
 
@@ -173,16 +173,16 @@ def shipped_profiles(workload: str) -> Mapping[str, Profile]:
 def load(path: Path) -> Profile:
     """The profile of a file. UsageError where it is missing, is no TOML, or cannot be used."""
     try:
-        content = documents.read(path, "Name a file that `dlio-bench calibrate --compute` wrote.")
+        content = documents.read_document(path, "Name a file that `dlio-bench calibrate --compute` wrote.")
     except OSError as error:
         raise UsageError(
             f"The compute profile {path} cannot be read: {error.strerror}. Name a file that `dlio-bench calibrate "
             "--compute` wrote."
         ) from None
-    return _decoded(content, str(path))
+    return _parse_profile(content, str(path))
 
 
-def _decoded(content: bytes, name: str) -> Profile:
+def _parse_profile(content: bytes, name: str) -> Profile:
     try:
         document = documents.load_toml(content)
     except ValueError as error:
@@ -194,7 +194,7 @@ def _decoded(content: bytes, name: str) -> Profile:
 
 def parse(document: Mapping[str, Any], name: str, digest: str | None = None) -> Profile:
     """The profile of a parsed document; `name` stands for it in errors and results. UsageError."""
-    reader = _Reader(name)
+    reader = _ProfileReader(name)
     if unknown := set(document) - {"profile", "rows", "by"}:
         raise reader.fault(f"section '{sorted(unknown)[0]}'", "the sections are [profile], [rows.BATCH] and [by]")
     head = reader.table(document, "profile")
@@ -240,13 +240,13 @@ def to_tables(profile: Profile) -> dict[str, Any]:
         "dtype": profile.dtype,
     }
     rows = {
-        str(row.batch): _known(asdict(row) | {"batch": None, "spread": row.spread and list(row.spread)})
+        str(row.batch): _without_none(asdict(row) | {"batch": None, "spread": row.spread and list(row.spread)})
         for row in profile.rows
     }
-    return {"profile": _known(head), "rows": rows} | ({"by": dict(profile.by)} if profile.by else {})
+    return {"profile": _without_none(head), "rows": rows} | ({"by": dict(profile.by)} if profile.by else {})
 
 
-class _Reader(Struct, frozen=True):
+class _ProfileReader(Struct, frozen=True):
     name: str
 
     def fault(self, setting: str, fix: str) -> UsageError:
@@ -276,7 +276,7 @@ class _Reader(Struct, frozen=True):
             raise self.fault(f"shape = {shape!r}", "write a list of whole numbers from 1, such as [224, 224, 3]")
         return tuple(shape)
 
-    def row(self, batch: str, rows: Mapping[str, Any]) -> Row:
+    def row(self, batch: str, rows: Mapping[str, Any]) -> ProfileRow:
         if not batch.isdecimal() or int(batch) < 1 or str(int(batch)) != batch:
             raise self.fault(f"rows.{batch}", "the rows are named by their batch, a whole number from 1")
         values = self.table(rows, batch)
@@ -290,7 +290,7 @@ class _Reader(Struct, frozen=True):
             raise self.fault(
                 f"rows.{batch}.spread = {spread!r}", "write the two times between which half of the steps lie"
             )
-        return Row(
+        return ProfileRow(
             int(batch),
             seconds,
             None if spread is None else (float(spread[0]), float(spread[1])),
@@ -320,5 +320,5 @@ def _is_around(seconds: float, spread: object) -> bool:
     )  # fmt: skip
 
 
-def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}

@@ -14,7 +14,7 @@ from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.datagen.formats.tfrecord import HEAD, TAIL
 
 
-class Runs(Struct, frozen=True, eq=False):
+class RecordRuns(Struct, frozen=True, eq=False):
     """Parts of files, int64 [parts] each: `counts` records of file `files`, behind its first `skips`."""
 
     files: Ids
@@ -23,14 +23,14 @@ class Runs(Struct, frozen=True, eq=False):
     firsts: Ids  # the id of the first record of each part
 
 
-def runs(dataset: Dataset, ids: Ids) -> Runs:
+def runs(dataset: Dataset, ids: Ids) -> RecordRuns:
     """The samples in this order as parts of files, as long as ids follow each other."""
     files = dataset.locate(ids, ())[0]
     breaks = np.flatnonzero((np.diff(files) != 0) | (np.diff(ids) != 1)) + 1
     starts = np.concatenate([[0], breaks]) if len(ids) else breaks
     counts = np.diff(np.append(starts, len(ids)))
     first_of = np.array([entry.first for entry in dataset.manifest.files], dtype=np.int64)
-    return Runs(files[starts], ids[starts] - first_of[files[starts]], counts, ids[starts])
+    return RecordRuns(files[starts], ids[starts] - first_of[files[starts]], counts, ids[starts])
 
 
 def compression(dataset: Dataset) -> str | None:
@@ -50,14 +50,14 @@ def paths(dataset: Dataset, files: Ids) -> list[str]:
     return [str(dataset.path(file)) for file in files.tolist()]
 
 
-def sequence(dataset: Dataset, parts: Runs) -> Any:
+def sequence(dataset: Dataset, parts: RecordRuns) -> Any:
     """All records of the parts, one after the other."""
     tf = tensors.tensorflow()
     slices = tf.data.Dataset.from_tensor_slices((paths(dataset, parts.files), parts.skips, parts.counts))
     return slices.flat_map(tensors.plain(lambda path, skip, count: part(dataset, path, skip, count)))
 
 
-def bytes_asked(dataset: Dataset, plan: Plan) -> dict[int, int]:
+def requested_bytes(dataset: Dataset, plan: Plan) -> dict[int, int]:
     """Epoch -> bytes of the plan's records: with their frames, or as whole files where these are compressed or bare."""
     frame = HEAD + TAIL if compression(dataset) == "" else 0
     sizes: dict[int, int] = {}
@@ -74,7 +74,7 @@ def framing_bytes(dataset: Dataset, ids: Ids, lengths: Any) -> int:
     return int(lengths.sum()) + (len(lengths) * (HEAD + TAIL) if compression(dataset) == "" else 0)
 
 
-def interleaved(
+def interleave_files(
     dataset: Dataset,
     epochs: Sequence[tuple[int, Ids]],
     *,
@@ -115,12 +115,12 @@ def _epoch(
     if files:
         slices = slices.shuffle(files, seed=epoch)
 
-    def numbered(path: Any, skip: Any, count: Any, first: Any) -> Any:
+    def number_records(path: Any, skip: Any, count: Any, first: Any) -> Any:
         numbers = tf.data.Dataset.range(first, first + count)
         return tf.data.Dataset.zip((numbers, part(dataset, path, skip, count, buffer)))
 
     records = slices.interleave(
-        tensors.plain(numbered), cycle_length=min(cycle, len(parts.files)), num_parallel_calls=calls
+        tensors.plain(number_records), cycle_length=min(cycle, len(parts.files)), num_parallel_calls=calls
     )
     if not int(parts.counts.sum()) == len(different) == len(ids):  # gaps within files, or samples that come twice
         wanted = np.zeros(int(different[-1] - different[0]) + 1, dtype=np.int64)
@@ -135,10 +135,10 @@ def _epoch(
     return records.shuffle(items, seed=epoch) if items else records
 
 
-def _covering(dataset: Dataset, ids: Ids) -> Runs:
+def _covering(dataset: Dataset, ids: Ids) -> RecordRuns:
     """One part of each file, from its first wanted record to its last. `ids` rise."""
     files = dataset.locate(ids, ())[0]
     starts = np.flatnonzero(np.concatenate([[True], np.diff(files) != 0]))
     lasts = ids[np.append(starts[1:], len(ids)) - 1]
     first_of = np.array([entry.first for entry in dataset.manifest.files], dtype=np.int64)
-    return Runs(files[starts], ids[starts] - first_of[files[starts]], lasts - ids[starts] + 1, ids[starts])
+    return RecordRuns(files[starts], ids[starts] - first_of[files[starts]], lasts - ids[starts] + 1, ids[starts])

@@ -76,7 +76,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def limited(inter: int, intra: int, *, ordered: bool = True) -> Any:
+def thread_options(inter: int, intra: int, *, ordered: bool = True) -> Any:
     """tf.data options: a pool of `inter` threads of its own, `intra` threads inside an op; order kept or not."""
     options = tensorflow().data.Options()
     options.threading.private_threadpool_size = inter
@@ -195,7 +195,7 @@ def plan_batches(
                 problem = str(error.message)
             if problem:  # raised here, so that no trace keeps the library's iterator, and its files open
                 raise explain(stretch, problem)
-            if size and (track := recorder.here()):
+            if size and (track := recorder.current_track()):
                 track.add(RECORDS, started, time.perf_counter(), size)
             yield batch
             del batch
@@ -232,7 +232,7 @@ def lend(batch: Batch) -> tuple[Tensor, ...]:
     read-only or does not start on 64 bytes cannot be shared and is copied (`shared` tells). DataError for samples
     that are not all of one size, or no whole numbers of four bytes.
     """
-    return tuple(_lent(block, len(batch.ids)) for block in batch.blocks)
+    return tuple(_block_tensor(block, len(batch.ids)) for block in batch.blocks)
 
 
 def shares_memory(batch: Batch) -> bool:
@@ -276,7 +276,7 @@ def _columns(tf: Any, tensor: Tensor, start: int, words: int) -> Tensor:
     return tensor[:, start : start + words]
 
 
-def _lent(block: Block, samples: int) -> Tensor:
+def _block_tensor(block: Block, samples: int) -> Tensor:
     tf = tensorflow()
     size, rest = divmod(block.data.size, samples)
     if rest or size % WORD or (np.diff(block.starts) != size).any():

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from dlio_bench.atomic_files import part_of, write_whole
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.datagen.layout import Written
+from dlio_bench.datagen.layout import WrittenFile
 from dlio_bench.datagen.manifest import NAME, PROGRESS
 from dlio_bench.errors import EnvironmentFailure, UsageError
 
@@ -29,12 +29,12 @@ _LOOK = 0.2  # seconds
 Waiting = Callable[[int], None]  # told again and again how many files another process has finished
 
 
-class Progress(Struct, frozen=True):
+class FinishedFiles(Struct, frozen=True):
     """What is finished of a dataset: one small file for each of its files, so that a killed generation can go on."""
 
     folder: Path  # of the dataset
 
-    def keep(self, number: int, size: int, written: Written) -> None:
+    def record_file(self, number: int, size: int, written: WrittenFile) -> None:
         """Record that file `number` is whole. OSError. Not synced: what a crash takes from it is only made again."""
         path = self._path(number)
         content = BytesIO()  # on a full disk NumPy's archive would fail once more while it is cleaned up
@@ -42,11 +42,11 @@ class Progress(Struct, frozen=True):
         part_of(path).write_bytes(content.getbuffer())
         part_of(path).rename(path)
 
-    def finished(self, number: int, path: Path) -> tuple[int, Written] | None:
+    def whole_file(self, number: int, path: Path) -> tuple[int, WrittenFile] | None:
         """Size and extents of file `number` when it is recorded as whole and `path` still has that size."""
         try:
             with np.load(self._path(number)) as kept:
-                size, written = int(kept["size"]), Written(kept["extents"], kept["checksums"])
+                size, written = int(kept["size"]), WrittenFile(kept["extents"], kept["checksums"])
             return (size, written) if path.stat().st_size == size else None
         except (OSError, ValueError, KeyError, EOFError, BadZipFile):
             return None
@@ -62,7 +62,7 @@ class Progress(Struct, frozen=True):
 @contextmanager
 def claim_folder(
     folder: Path, spec: str, title: str, *, damaged: bool = False, waiting: Waiting | None = None
-) -> Iterator[Progress]:
+) -> Iterator[FinishedFiles]:
     """Claim `folder`, made if absent, for the dataset with the digest `spec`.
 
     waiting: called while another process holds the folder and makes progress; None: do not wait for it.
@@ -73,13 +73,13 @@ def claim_folder(
     """
     folder.mkdir(parents=True, exist_ok=True)
     _refuse_foreign(folder, spec, title, damaged=damaged)
-    with _locked(folder, waiting):
+    with _lock_folder(folder, waiting):
         _refuse_foreign(folder, spec, title, damaged=damaged)
         (folder / PROGRESS).mkdir(exist_ok=True)
         for left in (folder / PROGRESS).glob("raw-*"):  # of a killed process that measured the raw write rate
             left.unlink()
         write_whole(folder / PROGRESS / "spec.json", json.dumps({"spec": spec, "title": title}).encode())
-        yield Progress(folder)
+        yield FinishedFiles(folder)
 
 
 def discard(folder: Path) -> None:
@@ -104,12 +104,12 @@ def await_maker(folder: Path, waiting: Waiting) -> None:
         os.close(handle)
 
 
-def keep_intact(progress: Progress, dataset: Dataset) -> None:
+def keep_intact(progress: FinishedFiles, dataset: Dataset) -> None:
     """Turn a dataset with missing files back into an unfinished one that has all others. OSError."""
     for number, entry in enumerate(dataset.manifest.files):
         path = dataset.path(number)
         if path.is_file() and path.stat().st_size == entry.bytes:
-            progress.keep(number, entry.bytes, dataset.written(number))
+            progress.record_file(number, entry.bytes, dataset.describe_file(number))
     (dataset.folder / NAME).unlink()
 
 
@@ -153,7 +153,7 @@ def title_of(workload: str, variant: str, fill: str, tiny: bool, files: int, see
 
 
 @contextmanager
-def _locked(folder: Path, waiting: Waiting | None) -> Iterator[None]:
+def _lock_folder(folder: Path, waiting: Waiting | None) -> Iterator[None]:
     handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         _lock(handle, folder, fcntl.LOCK_EX, waiting)

@@ -13,7 +13,7 @@ from dlio_bench import documents
 from dlio_bench.batches import Bytes
 from dlio_bench.datagen import objects
 from dlio_bench.datagen.formats import CONTAINERS
-from dlio_bench.datagen.layout import TRAIN, Checksums, Extents, Written
+from dlio_bench.datagen.layout import TRAIN, Checksums, Extents, WrittenFile
 from dlio_bench.datagen.manifest import (
     AFFINE,
     ANEW,
@@ -75,7 +75,7 @@ DAMAGED = (
 )
 
 
-class Part(Struct, frozen=True):
+class SplitRange(Struct, frozen=True):
     """The files and the sample ids of one split: splits lie one behind the other."""
 
     files: range
@@ -118,13 +118,13 @@ class Dataset(Struct, frozen=True, eq=False):
         """Samples of the training split: their ids are those below it."""
         return sum(entry.samples for entry in self.training_files)
 
-    def part(self, split: str) -> Part | None:
+    def part(self, split: str) -> SplitRange | None:
         """Where the split of this name lies; None where the dataset has none of it."""
         numbers = [number for number, entry in enumerate(self.manifest.files) if entry.split == split]
         if not numbers:
             return None
         first, last = (self.manifest.files[number] for number in (numbers[0], numbers[-1]))
-        return Part(range(numbers[0], numbers[-1] + 1), range(first.first, last.first + last.samples))
+        return SplitRange(range(numbers[0], numbers[-1] + 1), range(first.first, last.first + last.samples))
 
     def path(self, file: int) -> Path:
         """Where file number `file` is, of a dataset in a folder."""
@@ -157,7 +157,7 @@ class Dataset(Struct, frozen=True, eq=False):
 
         IndexError for an id outside [0, samples).
         """
-        ids = self._checked(ids)
+        ids = self._check_ids(ids)
         files = np.searchsorted(self._firsts, ids, side="right") - 1
         rows = ids - self._firsts[files]
         return files, *locate_samples(self.manifest.encoding, self._extents, ids, rows, self.field_index(fields))
@@ -165,15 +165,15 @@ class Dataset(Struct, frozen=True, eq=False):
     def checksums(self, ids: Integers, fields: Sequence[str]) -> Checksums:
         """CRC32C of the delivered bytes, uint32 [n, fields]. IndexError for an id outside [0, samples)."""
         columns = np.array(self.field_index(fields), dtype=np.int64)
-        return np.asarray(self._checksums[np.ix_(self._checked(ids), columns)])
+        return np.asarray(self._checksums[np.ix_(self._check_ids(ids), columns)])
 
-    def written(self, file: int) -> Written:
+    def describe_file(self, file: int) -> WrittenFile:
         """Extents and checksums of all samples of file number `file`, every field."""
         entry, names = self.manifest.files[file], self.field_names
         ids = np.arange(entry.first, entry.first + entry.samples)
-        return Written(np.stack(self.locate(ids, names)[1:], axis=2), self.checksums(ids, names))
+        return WrittenFile(np.stack(self.locate(ids, names)[1:], axis=2), self.checksums(ids, names))
 
-    def _checked(self, ids: Integers) -> Integers:
+    def _check_ids(self, ids: Integers) -> Integers:
         ids = np.asarray(ids, dtype=np.int64)
         if ids.size and not 0 <= ids.min() <= ids.max() < self.samples:
             raise IndexError(f"sample ids {ids.min()}..{ids.max()} of a dataset of {self.samples} samples")
@@ -197,7 +197,7 @@ def open_dataset(folder: Path) -> Dataset:
             raise UsageError(
                 f"There is no dataset folder {folder}. Give the folder of a dataset, or generate one there."
             )
-        content = documents.read(path, f"A dataset has a file there. {ANEW}")
+        content = documents.read_document(path, f"A dataset has a file there. {ANEW}")
     except FileNotFoundError as error:
         if not any((folder / name).exists() for name in (EXTENTS, CHECKSUMS, PROGRESS)):
             raise UsageError(
@@ -221,7 +221,7 @@ def open_dataset(folder: Path) -> Dataset:
         raise DataError(
             f"{path} names the container '{manifest.container}', and this version knows {', '.join(CONTAINERS)}. {ANEW}"
         )
-    if wrong := _misplaced(manifest, table):
+    if wrong := _table_fault(manifest, table):
         raise DataError(f"{path}: {wrong}. {ANEW}")
     firsts = np.array([file.first for file in manifest.files], dtype=np.int64)
     return Dataset(folder, manifest, sha256(content), firsts, table, checksums, store_of(folder))
@@ -235,7 +235,7 @@ def store_of(folder: Path) -> str | None:
         return None
 
 
-def missing_or_resized(dataset: Dataset) -> list[str]:
+def changed_files(dataset: Dataset) -> list[str]:
     """One line for each file that is missing or has another size than when it was written; empty if there is none.
 
     EnvironmentFailure when the file system or the object store fails, so that nobody knows.
@@ -264,7 +264,7 @@ def missing_or_resized(dataset: Dataset) -> list[str]:
     return problems
 
 
-def _misplaced(manifest: Manifest, table: Extents) -> str | None:
+def _table_fault(manifest: Manifest, table: Extents) -> str | None:
     """What is wrong with the table: a place outside its file, a length other than its field's; None if nothing is."""
     stored = np.array([entry.bytes for entry in manifest.files], dtype=np.float64)
     counts = np.array([entry.samples for entry in manifest.files], dtype=np.int64)

@@ -9,15 +9,15 @@ from pathlib import Path
 from msgspec import Struct
 
 from dlio_bench.atomic_files import part_of, publish
-from dlio_bench.datagen.claim import Progress, Waiting, claim_folder, discard, keep_intact, title_of
-from dlio_bench.datagen.dataset import Dataset, missing_or_resized, open_dataset
+from dlio_bench.datagen.claim import FinishedFiles, Waiting, claim_folder, discard, keep_intact, title_of
+from dlio_bench.datagen.dataset import Dataset, changed_files, open_dataset
 from dlio_bench.datagen.formats import CONTAINERS
-from dlio_bench.datagen.layout import Counts, FileSpec, Layout, Written, per_split
+from dlio_bench.datagen.layout import Counts, FileSpec, Layout, WrittenFile, per_split
 from dlio_bench.datagen.manifest import NAME, PROGRESS, FileEntry, complete, manifest_of, spec_digest
 from dlio_bench.datagen.random_bytes import SEED_LIMIT
 from dlio_bench.datagen.verify import content_damage
 from dlio_bench.datagen.workers import ALONE, usual_workers
-from dlio_bench.datagen.writers import Timing, Work, Writer, by_processes, by_this_process, failure, raw_room
+from dlio_bench.datagen.writers import FilesToWrite, Timing, Writer, by_processes, by_this_process, failure, raw_room
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.units import format_bytes
 
@@ -88,21 +88,21 @@ def make(
     specs = layout.files(files)
     spec = spec_digest(layout, files, seed)
     folder = folder.absolute()
-    if whole := _whole(folder, spec, replace_damaged):
+    if whole := _find_whole(folder, spec, replace_damaged):
         return Made(whole, 0, None)
     try:
         title = title_of(layout.workload, layout.variant, layout.fill, layout.tiny, len(specs), seed)
         with claim_folder(folder, spec, title, damaged=replace_damaged, waiting=waiting) as record:
-            if whole := _whole(folder, spec, replace_damaged):  # made by another process in the meantime
+            if whole := _find_whole(folder, spec, replace_damaged):  # made by another process in the meantime
                 record.forget()
                 return Made(whole, 0, None)
             if (folder / NAME).exists():
-                if left := _opened(folder, replace_damaged):
+                if left := _open_existing(folder, replace_damaged):
                     keep_intact(record, left)
                 else:
                     discard(folder)
             todo, timing = _write(layout, specs, folder, seed, record, writer, progress, raw)
-            kept = _kept(specs, folder, record)
+            kept = _recorded_files(specs, folder, record)
             entries = [
                 FileEntry(file.name, file.first, file.samples, size, file.split)
                 for file, (size, _) in zip(specs, kept, strict=True)
@@ -115,7 +115,7 @@ def make(
     return Made(open_dataset(folder), sum(kept[number][0] for number in todo), timing)
 
 
-def local(workers: int | None, work: Work, finished: Callable[[int], None]) -> Timing:
+def local(workers: int | None, work: FilesToWrite, finished: Callable[[int], None]) -> Timing:
     """Write by processes of this machine: as many as were asked for, or as its cores and the work allow."""
     count = min(workers or usual_workers(), len(work.todo))
     if count <= 1 or (workers is None and work.bytes <= ALONE):
@@ -123,15 +123,15 @@ def local(workers: int | None, work: Work, finished: Callable[[int], None]) -> T
     return by_processes(count, work, finished)
 
 
-def _whole(folder: Path, spec: str, replace_damaged: bool) -> Dataset | None:
+def _find_whole(folder: Path, spec: str, replace_damaged: bool) -> Dataset | None:
     """The dataset that was asked for, if it is there already with all its files."""
     if not (folder / NAME).exists():
         return None
-    dataset = _opened(folder, replace_damaged)
-    return dataset if dataset and dataset.manifest.spec == spec and not missing_or_resized(dataset) else None
+    dataset = _open_existing(folder, replace_damaged)
+    return dataset if dataset and dataset.manifest.spec == spec and not changed_files(dataset) else None
 
 
-def _opened(folder: Path, replace_damaged: bool) -> Dataset | None:
+def _open_existing(folder: Path, replace_damaged: bool) -> Dataset | None:
     """The dataset in `folder`; None where its tables are damaged and may be replaced. DataError where they may not."""
     try:
         return open_dataset(folder)
@@ -146,7 +146,7 @@ def _write(
     specs: tuple[FileSpec, ...],
     folder: Path,
     seed: int,
-    record: Progress,
+    record: FinishedFiles,
     writer: Writer,
     progress: Report | None,
     raw: bool,
@@ -161,25 +161,25 @@ def _write(
     done = total - left
     report(done, total)
     for name, write in layout.auxiliary.items():
-        with _parts_removed(folder, [name]):
+        with _removing_parts(folder, [name]):
             write(part_of(folder / name), seed)
             publish(part_of(folder / name), folder / name)
     if not todo:
         return [], None
 
-    def finished(number: int) -> None:
+    def count_file(number: int) -> None:
         nonlocal done
         done += sizes[number]
         report(done, total)
 
-    with _parts_removed(folder, [specs[number].name for number in todo]):  # once its writers have ended
-        work = Work(layout, specs, tuple(todo), folder, seed, left, left // len(todo), raw)
-        return todo, writer(work, finished)
+    with _removing_parts(folder, [specs[number].name for number in todo]):  # once its writers have ended
+        work = FilesToWrite(layout, specs, tuple(todo), folder, seed, left, left // len(todo), raw)
+        return todo, writer(work, count_file)
 
 
-def _is_whole(layout: Layout, spec: FileSpec, number: int, folder: Path, record: Progress) -> bool:
+def _is_whole(layout: Layout, spec: FileSpec, number: int, folder: Path, record: FinishedFiles) -> bool:
     """Whether an earlier generation finished this file, and its bytes still are what was written then. OSError."""
-    kept = record.finished(number, folder / spec.name)
+    kept = record.whole_file(number, folder / spec.name)
     if kept is None:
         return False
     names = [field.name for field in layout.fields]
@@ -187,11 +187,11 @@ def _is_whole(layout: Layout, spec: FileSpec, number: int, folder: Path, record:
     return content_damage(folder / spec.name, spec.first, names, kept[1], container) is None
 
 
-def _kept(specs: tuple[FileSpec, ...], folder: Path, record: Progress) -> list[tuple[int, Written]]:
+def _recorded_files(specs: tuple[FileSpec, ...], folder: Path, record: FinishedFiles) -> list[tuple[int, WrittenFile]]:
     """Size and extents of every file. EnvironmentFailure if a file changed meanwhile."""
     kept = []
     for number, file in enumerate(specs):
-        file_written = record.finished(number, folder / file.name)
+        file_written = record.whole_file(number, folder / file.name)
         if file_written is None:
             raise EnvironmentFailure(f"{folder / file.name} was changed during its generation. Repeat the command.")
         kept.append(file_written)
@@ -199,7 +199,7 @@ def _kept(specs: tuple[FileSpec, ...], folder: Path, record: Progress) -> list[t
 
 
 @contextmanager
-def _parts_removed(folder: Path, names: list[str]) -> Iterator[None]:
+def _removing_parts(folder: Path, names: list[str]) -> Iterator[None]:
     """Leave no half-written file behind, except by being killed."""
     try:
         yield

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.datagen.formats import CONTAINERS, hdf5
-from dlio_bench.datagen.formats.container import Container, opened
-from dlio_bench.datagen.layout import Extents, Field, Layout, Written, as_declared
+from dlio_bench.datagen.formats.container import Container, open_container
+from dlio_bench.datagen.layout import Extents, Field, Layout, WrittenFile, as_declared
 from dlio_bench.datagen.manifest import (
     NAME,
     SCHEMA,
@@ -40,7 +40,7 @@ class Indexed(Struct, frozen=True):
 
     name: str
     size: int
-    written: Written | None
+    written: WrittenFile | None
     refusal: str | None = None
 
 
@@ -85,7 +85,7 @@ def examine(
     path = folder / name
     try:
         size = path.stat().st_size
-        measure = CONTAINERS[container].measure or partial(_measured, container=CONTAINERS[container], fault=fault)
+        measure = CONTAINERS[container].measure or partial(_measure_file, container=CONTAINERS[container], fault=fault)
         return Indexed(name, size, measure(path, fields))
     except DataError as error:
         return Indexed(name, 0, None, str(error))
@@ -103,7 +103,7 @@ def index(folder: Path, layout: Layout, files: Sequence[Indexed], splits: Sequen
     names = dict(zip([file.name for file in files], splits, strict=True))
     sorted_files = sorted(files, key=lambda file: (order[names[file.name]], file.name))
     entries: list[FileEntry] = []
-    written: list[Written] = []
+    written: list[WrittenFile] = []
     first = 0
     for file in sorted_files:
         assert file.written is not None
@@ -143,7 +143,7 @@ def differences(layout: Layout, published: Layout, indexed: Iterable[Indexed], s
             lines.append(f"{split.name}: {len(files_of_split)} files instead of the published {split.full_files}")
         counts = {len(file.written.checksums) for file in files_of_split if file.written is not None}
         if odd := sorted(counts - {split.samples_per_file, split.samples_per_file + 1}):
-            lines.append(f"{split.name}: files of {_some(odd)} samples instead of {split.samples_per_file}")
+            lines.append(f"{split.name}: files of {_abbreviate(odd)} samples instead of {split.samples_per_file}")
     for column, field in enumerate(layout.fields):
         if -1 in field.shape:
             continue
@@ -151,19 +151,19 @@ def differences(layout: Layout, published: Layout, indexed: Iterable[Indexed], s
         files = [file for files in by_split.values() for file in files if file.written is not None]
         lengths = {int(n) for file in files if file.written for n in np.unique(file.written.extents[:, column, 2])}
         if odd := sorted(lengths - {expected}):
-            lines.append(f"'{field.name}': samples of {_some(odd)} bytes instead of {expected}")
+            lines.append(f"'{field.name}': samples of {_abbreviate(odd)} bytes instead of {expected}")
     return lines
 
 
-def _measured(
+def _measure_file(
     path: Path, fields: Sequence[Field], *, container: Container, fault: Callable[[bytes], str | None] | None
-) -> Written:
+) -> WrittenFile:
     located = container.locate(path, fields)
     if not len(located):
         raise DataError(f"{path} holds no sample.")
     delivered = located[:, :, 1] if container.plain else np.broadcast_to([*map(field_bytes, fields)], located.shape[:2])
     checksums = np.empty(located.shape[:2], dtype=np.uint32)
-    with opened(path, container, [field.name for field in fields]) as content_of:
+    with open_container(path, container, [field.name for field in fields]) as content_of:
         for place in np.ndindex(checksums.shape):
             offset, stored = located[place].tolist()
             content = content_of(place[1], offset, stored, int(delivered[place]))
@@ -177,17 +177,17 @@ def _measured(
                 f"{path}: {len(contradicted)} of its {len(located)} records contradict their own CRC32C, the first at "
                 f"byte {located[contradicted[0], 0, 0]}."
             )
-    return Written(np.concatenate([located, delivered[:, :, None]], axis=2), checksums)
+    return WrittenFile(np.concatenate([located, delivered[:, :, None]], axis=2), checksums)
 
 
-def _field(layout: Layout, written: Sequence[Written]) -> Iterable[Field]:
+def _field(layout: Layout, written: Sequence[WrittenFile]) -> Iterable[Field]:
     """The fields as they were found: records of another length than published have no fixed one."""
     for column, field in enumerate(layout.fields):
         as_declared = -1 in field.shape or all((w.extents[:, column, 2] == field_bytes(field)).all() for w in written)
         yield field if as_declared else replace(field, shape=(-1,))
 
 
-def _some(values: Sequence[int]) -> str:
+def _abbreviate(values: Sequence[int]) -> str:
     return ", ".join(map(str, values[:3])) + (f" and {len(values) - 3} other counts of" if len(values) > 3 else "")
 
 
@@ -215,7 +215,7 @@ MANY = {
 }
 
 
-def found_files(place: Path, names: Sequence[str] = (), patterns: Sequence[str] = ()) -> Dataset:
+def open_files(place: Path, names: Sequence[str] = (), patterns: Sequence[str] = ()) -> Dataset:
     """The dataset of a file, or of the files below a folder, in the order of their names.
 
     names: HDF5 datasets, with the samples along their first axis; without them each file is one sample, whose field is
@@ -299,14 +299,14 @@ def _dataset_of_files(folder: Path, paths: Sequence[Path], container: str, field
     locate: Callable[[Path, Sequence[Field]], Extents] = CONTAINERS[container].locate
     lengths = np.array([0 if -1 in field.shape else field_bytes(field) for field in fields])
     entries: list[FileEntry] = []
-    written: list[Written] = []
+    written: list[WrittenFile] = []
     first = 0
     for path in paths:
         located = locate(path, fields)
         if not len(located):
             raise DataError(f"{path} holds no sample. Move it away, or give the files that hold samples.")
         delivered = np.where(lengths > 0, lengths, located[:, :, 1])
-        written.append(Written(np.concatenate([located, delivered[:, :, None]], axis=2), np.zeros(0, np.uint32)))
+        written.append(WrittenFile(np.concatenate([located, delivered[:, :, None]], axis=2), np.zeros(0, np.uint32)))
         entries.append(FileEntry(str(path.relative_to(folder)), first, len(located), path.stat().st_size))
         first += len(located)
     encoding, table = encode_extents(written)

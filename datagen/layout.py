@@ -89,7 +89,7 @@ class Split(Struct, frozen=True):
         return self.file_bytes / self.samples_per_file
 
 
-class Written(Struct, frozen=True):
+class WrittenFile(Struct, frozen=True):
     """Where the samples of one written file lie, and what they are.
 
     extents: int64 [samples, fields, 3] = offset, stored bytes, delivered bytes. The last two differ only where
@@ -127,7 +127,7 @@ class Layout(Struct, frozen=True):
     source: str  # where the layout is published
     tiny: bool  # sample shapes shrunk for smoke tests: never a measurement
     fill: str  # PHYSICAL or RANDOM, bound into `write` and `auxiliary`
-    write: Callable[[Path, FileSpec, int], Written]
+    write: Callable[[Path, FileSpec, int], WrittenFile]
     auxiliary: Mapping[str, Callable[[Path, int], None]]
     joint_files: Callable[[tuple[int, ...]], tuple[FileSpec, ...]] | None = None
     split_counts: Callable[[int], tuple[int, ...]] | None = None

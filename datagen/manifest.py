@@ -24,14 +24,14 @@ from msgspec.structs import asdict, replace
 
 from dlio_bench import documents
 from dlio_bench.atomic_files import sync, write_whole
-from dlio_bench.datagen.layout import TEST, TRAIN, VALIDATION, Counts, Extents, Field, Layout, Written, per_split
+from dlio_bench.datagen.layout import TEST, TRAIN, VALIDATION, Counts, Extents, Field, Layout, WrittenFile, per_split
 from dlio_bench.errors import DataError
 
 AFFINE, TABLE = "affine", "table"
 Integers = npt.NDArray[np.int64]
 
 
-def encode_extents(written: Sequence[Written]) -> tuple[str, Extents]:
+def encode_extents(written: Sequence[WrittenFile]) -> tuple[str, Extents]:
     """The extents of all files, in order -> (encoding, array).
 
     "affine": int64 [fields, 3] = offset of a file's first sample, step from sample to sample, length; the same in
@@ -53,7 +53,7 @@ def locate_samples(
     return first + rows[:, None] * step, stored, stored.copy()
 
 
-def _affine_extents(written: Sequence[Written]) -> Extents | None:
+def _affine_extents(written: Sequence[WrittenFile]) -> Extents | None:
     extents = max((file.extents for file in written), key=len)  # any file: the longest knows the step
     step = extents[1, :, 0] - extents[0, :, 0] if len(extents) > 1 else np.zeros(extents.shape[1], dtype=np.int64)
     affine: Extents = np.stack([extents[0, :, 0], step, extents[0, :, 1]], axis=1)
@@ -290,7 +290,7 @@ def manifest_of(layout: Layout, files: Sequence[FileEntry], folder: Path, *, see
     )
 
 
-def complete(folder: Path, manifest: Manifest, written: Sequence[Written]) -> None:
+def complete(folder: Path, manifest: Manifest, written: Sequence[WrittenFile]) -> None:
     """Write extents.npy and checksums.npy of `written`, one a file, and manifest.json last. OSError."""
     encoding, table = encode_extents(written)
     arrays = {EXTENTS: table, CHECKSUMS: np.concatenate([file.checksums for file in written])}

@@ -111,10 +111,10 @@ class Store:
         self.pace: Callable[[int], AbstractContextManager[None]] | None = None
         self._attempts = _attempts()
         # Requests of ours are repeated here, where they are counted; an upload in parts repeats its parts by itself.
-        self._store = self._opened(bucket, prefix, 0, READ_LIMITS)
-        self._uploads = self._opened(bucket, prefix, self._attempts - 1, UPLOAD_LIMITS)
+        self._store = self._open_bucket(bucket, prefix, 0, READ_LIMITS)
+        self._uploads = self._open_bucket(bucket, prefix, self._attempts - 1, UPLOAD_LIMITS)
 
-    def _opened(self, bucket: str, prefix: str, retries: int, limits: dict[str, str]) -> Any:
+    def _open_bucket(self, bucket: str, prefix: str, retries: int, limits: dict[str, str]) -> Any:
         from datetime import timedelta
 
         from obstore.store import S3Store
@@ -155,7 +155,7 @@ class Store:
                 raise TooShortError(size) if size < offset + length else LostPartError(len(content), length)
             return content
 
-        content, at = self._repeated(get, name, "read", cost), 0
+        content, at = self._retry(get, name, "read", cost), 0
         for part in into:
             part[:] = content[at : at + len(part)]
             at += len(part)
@@ -176,7 +176,7 @@ class Store:
         """An object, part by part: each request has its own time, and is repeated alone."""
         import obstore
 
-        size = self._repeated(lambda: obstore.head(self._store, name), name, "read")["size"]
+        size = self._retry(lambda: obstore.head(self._store, name), name, "read")["size"]
         for at in range(0, size, PART_BYTES):
             part = bytearray(min(PART_BYTES, size - at))
             self.read(name, at, [memoryview(part)], Cost())
@@ -187,7 +187,7 @@ class Store:
         import obstore
 
         try:
-            meta = self._repeated(lambda: obstore.head(self._store, name), name, "looked at")
+            meta = self._retry(lambda: obstore.head(self._store, name), name, "looked at")
         except GoneError:
             return None
         return str(meta.get("e_tag") or f"{meta['size']} {meta['last_modified']}")
@@ -196,7 +196,7 @@ class Store:
         """Bytes of all objects by their names: one listing."""
         import obstore
 
-        def listed() -> dict[str, int]:
+        def list_sizes() -> dict[str, int]:
             sizes: dict[str, int] = {}
             for meta in (meta for batch in obstore.list(self._store) for meta in batch):
                 if meta["path"] in sizes:  # the token for the next page leads to the same one, without end
@@ -207,7 +207,7 @@ class Store:
                 sizes[meta["path"]] = meta["size"]
             return sizes
 
-        return self._repeated(listed, "", "listed")
+        return self._retry(list_sizes, "", "listed")
 
     def put(self, name: str, file: Path) -> None:
         """Make an object of a file. It is there when it is whole. EnvironmentFailure, of the file as well."""
@@ -221,16 +221,16 @@ class Store:
             ) from error
         part = max(LEAST_PART, -(-size // MOST_PARTS))
 
-        def put() -> None:
+        def upload() -> None:
             obstore.put(self._uploads, name, file, chunk_size=part)
 
-        self._repeated(put, name, "written", attempts=1)
+        self._retry(upload, name, "written", attempts=1)
 
     def require_writable(self) -> None:
         """EnvironmentFailure where nobody may write: an object is written and removed."""
         import obstore
 
-        self._repeated(lambda: obstore.put(self._uploads, PROBE, b""), PROBE, "written", attempts=1)
+        self._retry(lambda: obstore.put(self._uploads, PROBE, b""), PROBE, "written", attempts=1)
         with suppress(EnvironmentFailure):  # who may not remove may write all the same
             self.delete([PROBE])
 
@@ -242,7 +242,7 @@ class Store:
         for name in names:
             attempts = self._attempts if failure is None else 1
             try:
-                self._repeated(lambda name=name: obstore.delete(self._store, name), name, "removed", attempts=attempts)  # type: ignore[misc]
+                self._retry(lambda name=name: obstore.delete(self._store, name), name, "removed", attempts=attempts)  # type: ignore[misc]
             except GoneError:
                 continue
             except BenchError as error:
@@ -250,7 +250,7 @@ class Store:
         if failure is not None:
             raise failure
 
-    def _repeated(
+    def _retry(
         self, ask: Callable[[], T], name: str, verb: str, cost: Cost | None = None, attempts: int | None = None
     ) -> T:
         """What the store answers to `ask`, asked again after failures that may pass. Our own errors pass."""

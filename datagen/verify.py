@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import CONTAINERS
-from dlio_bench.datagen.formats.container import Container, opened
-from dlio_bench.datagen.layout import RANDOM, FileSpec, Layout, Written
+from dlio_bench.datagen.formats.container import Container, open_container
+from dlio_bench.datagen.layout import RANDOM, FileSpec, Layout, WrittenFile
 from dlio_bench.datagen.manifest import FileEntry, fingerprint
 from dlio_bench.errors import DataError
 
@@ -58,7 +58,7 @@ def damage(
         size = path.stat().st_size
         if size != entry.bytes:
             return f"{path} has {size} bytes instead of {entry.bytes}"
-        written = dataset.written(number)
+        written = dataset.describe_file(number)
         return (
             _layout_damage(dataset, path, entry, container, written)
             or content_damage(path, entry.first, dataset.field_names, written, container)
@@ -70,7 +70,7 @@ def damage(
 
 
 def _layout_damage(
-    dataset: Dataset, path: Path, entry: FileEntry, container: Container, written: Written
+    dataset: Dataset, path: Path, entry: FileEntry, container: Container, written: WrittenFile
 ) -> str | None:
     """The container's own metadata must lead to the extents of the manifest."""
     try:
@@ -92,12 +92,14 @@ def _layout_damage(
     return None
 
 
-def content_damage(path: Path, first: int, names: Sequence[str], written: Written, container: Container) -> str | None:
+def content_damage(
+    path: Path, first: int, names: Sequence[str], written: WrittenFile, container: Container
+) -> str | None:
     """The first field of a file, in a line that names it, whose delivered bytes do not have their CRC32C. OSError.
 
     `first` is the id of the file's first sample, `names` are the fields in the order of `written`.
     """
-    with opened(path, container, names) as content_of:
+    with open_container(path, container, names) as content_of:
         for row, extents in enumerate(written.extents.tolist()):
             for column, extent in enumerate(extents):
                 place = f"{path}: sample {first + row}, field '{names[column]}'"
@@ -110,7 +112,9 @@ def content_damage(path: Path, first: int, names: Sequence[str], written: Writte
     return None
 
 
-def _undecodable(path: Path, entry: FileEntry, fault: Callable[[bytes], str | None], written: Written) -> str | None:
+def _undecodable(
+    path: Path, entry: FileEntry, fault: Callable[[bytes], str | None], written: WrittenFile
+) -> str | None:
     with path.open("rb", buffering=0) as file:
         for row, (offset, length, _) in enumerate(written.extents[:, 0].tolist()):
             if reason := fault(os.pread(file.fileno(), length, offset)):
@@ -118,7 +122,7 @@ def _undecodable(path: Path, entry: FileEntry, fault: Callable[[bytes], str | No
     return None
 
 
-def _remade_damage(dataset: Dataset, path: Path, entry: FileEntry, remake: Remake, written: Written) -> str | None:
+def _remade_damage(dataset: Dataset, path: Path, entry: FileEntry, remake: Remake, written: WrittenFile) -> str | None:
     """The file made anew from layout, seed and sample ids must have the checksums of the manifest."""
     of_split = [file for file in dataset.manifest.files if file.split == entry.split]
     among = (of_split[0].first, sum(file.samples for file in of_split)) if remake.layout.sorted_by else None

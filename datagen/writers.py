@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct
 
 from dlio_bench.atomic_files import part_of, publish
-from dlio_bench.datagen.claim import Progress
+from dlio_bench.datagen.claim import FinishedFiles
 from dlio_bench.datagen.layout import FileSpec, Layout
 from dlio_bench.datagen.manifest import PROGRESS
 from dlio_bench.errors import EnvironmentFailure
@@ -29,7 +29,7 @@ MOST_BYTES = 8_000_000_000  # a larger dataset is not written twice for the sake
 _BLOCK = 4 << 20
 
 
-class Raw(Struct, frozen=True):
+class RawWrites(Struct, frozen=True):
     """Bytes that were written raw, and the seconds it took; files being removed is not in them."""
 
     bytes: int = 0
@@ -40,9 +40,9 @@ class Raw(Struct, frozen=True):
         """Bytes a second; None when nothing was written."""
         return self.bytes / self.seconds if self.seconds else None
 
-    def plus(self, more: "Raw") -> "Raw":
+    def plus(self, more: "RawWrites") -> "RawWrites":
         """Both, one after the other."""
-        return Raw(self.bytes + more.bytes, self.seconds + more.seconds)
+        return RawWrites(self.bytes + more.bytes, self.seconds + more.seconds)
 
 
 class Goal(Struct, frozen=True):
@@ -58,7 +58,7 @@ def raw_goal(total: int, processes: int) -> Goal:
     return Goal(min(total, MOST_BYTES) // (2 * processes), LEAST_BYTES // (2 * processes), LEAST_SECONDS / 2)
 
 
-def write_raw(folder: Path, file_bytes: int, goal: Goal) -> Raw:
+def write_raw(folder: Path, file_bytes: int, goal: Goal) -> RawWrites:
     """Write whole files of `file_bytes` until `goal` is met, each synced as a dataset's file is; then remove them.
 
     The bytes come from memory and are random, so that no file system can spare them. Files stay until the last one is
@@ -76,7 +76,7 @@ def write_raw(folder: Path, file_bytes: int, goal: Goal) -> Raw:
     finally:
         for path in paths:
             path.unlink(missing_ok=True)
-    return Raw(done, seconds)
+    return RawWrites(done, seconds)
 
 
 def raw_room(total: int) -> int:
@@ -103,7 +103,7 @@ _FIXES = {
 }
 
 
-class Work(Struct, frozen=True):
+class FilesToWrite(Struct, frozen=True):
     """The files `todo`, numbers in `specs`, that are to be written; `bytes` is what they will weigh, about.
 
     `raw` asks for the disk's own rate with files of `file_bytes`, half of it before the files and half after them.
@@ -124,16 +124,16 @@ class Timing(Struct, frozen=True):
 
     processes: int
     seconds: float
-    raw: Raw
+    raw: RawWrites
 
 
 Finished = Callable[[int], None]  # is told the number of each file as it becomes whole
-Writer = Callable[[Work, Finished], Timing]
+Writer = Callable[[FilesToWrite, Finished], Timing]
 
 
-def by_this_process(work: Work, finished: Finished) -> Timing:
+def by_this_process(work: FilesToWrite, finished: Finished) -> Timing:
     """One file after the other."""
-    raw = Raw()
+    raw = RawWrites()
     if work.raw:
         raw = raw.plus(raw_share(work, 1))
     started = time.monotonic()
@@ -146,22 +146,22 @@ def by_this_process(work: Work, finished: Finished) -> Timing:
     return Timing(1, seconds, raw)
 
 
-def by_processes(count: int, work: Work, finished: Finished) -> Timing:
+def by_processes(count: int, work: FilesToWrite, finished: Finished) -> Timing:
     """`count` spawned processes, each taking the next file. Whatever ends this early ends them too, at once."""
     context = spawn()
     theirs, ours = context.Pipe(duplex=False)
     barrier = context.Barrier(count)
     spans: list[tuple[float, float]] = []
-    raw: list[Raw] = []
+    raw: list[RawWrites] = []
 
-    def written(pool: ProcessPoolExecutor) -> Iterator[tuple[int, float, float]]:
+    def write_all(pool: ProcessPoolExecutor) -> Iterator[tuple[int, float, float]]:
         raw.append(_raw_together(pool, work, count))
         waiting = iter(work.todo)
         running: set[Future[tuple[int, float, float]]] = set()
         while True:
             for number in waiting:
                 job = (work.layout, work.specs[number], number, work.folder, work.seed)
-                running.add(pool.submit(_timed_file, *job))
+                running.add(pool.submit(_time_file, *job))
                 if len(running) >= 2 * count:
                     break
             if not running:
@@ -172,7 +172,7 @@ def by_processes(count: int, work: Work, finished: Finished) -> Timing:
 
     with theirs, ours, ProcessPoolExecutor(count, context, _start_worker, (theirs, barrier)) as pool:
         try:
-            for number, start, end in interruptible(lambda: written(pool)):
+            for number, start, end in interruptible(lambda: write_all(pool)):
                 spans.append((start, end))
                 finished(number)
         except BrokenProcessPool as error:
@@ -197,7 +197,7 @@ def write_file(layout: Layout, spec: FileSpec, number: int, folder: Path, seed: 
         written = layout.write(part, spec, seed)
         size = part.stat().st_size
         publish(part, path)
-        Progress(folder).keep(number, size, written)
+        FinishedFiles(folder).record_file(number, size, written)
     except OSError as error:
         with suppress(OSError):
             part.unlink(missing_ok=True)  # on a full disk this makes the room in which others can say what happened
@@ -215,7 +215,7 @@ def failure(folder: Path, error: OSError) -> EnvironmentFailure:
     )
 
 
-def _timed_file(layout: Layout, spec: FileSpec, number: int, folder: Path, seed: int) -> tuple[int, float, float]:
+def _time_file(layout: Layout, spec: FileSpec, number: int, folder: Path, seed: int) -> tuple[int, float, float]:
     start = time.monotonic()  # one clock for all processes of a machine
     write_file(layout, spec, number, folder, seed)
     return number, start, time.monotonic()
@@ -237,25 +237,25 @@ def _start_worker(life: Connection, barrier: Barrier) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _raw_together(pool: ProcessPoolExecutor, work: Work, count: int) -> Raw:
+def _raw_together(pool: ProcessPoolExecutor, work: FilesToWrite, count: int) -> RawWrites:
     """Half of the raw writes, by all workers at the same time: each waits at the barrier, so each takes one share."""
     if not work.raw:
-        return Raw()
+        return RawWrites()
     shares = [pool.submit(_raw_at_once, work, count) for _ in range(count)]
-    return together([share.result() for share in shares])
+    return combine_raw([share.result() for share in shares])
 
 
-def together(shares: Sequence[Raw]) -> Raw:
+def combine_raw(shares: Sequence[RawWrites]) -> RawWrites:
     """Raw writes that ran side by side: all bytes, in the time of the slowest."""
-    return Raw(sum(share.bytes for share in shares), max(share.seconds for share in shares))
+    return RawWrites(sum(share.bytes for share in shares), max(share.seconds for share in shares))
 
 
-def _raw_at_once(work: Work, count: int) -> Raw:
+def _raw_at_once(work: FilesToWrite, count: int) -> RawWrites:
     _meeting.wait(_RAW_PATIENCE)
     return raw_share(work, count)
 
 
-def raw_share(work: Work, processes: int) -> Raw:
+def raw_share(work: FilesToWrite, processes: int) -> RawWrites:
     """This process's share of half of the raw writes. EnvironmentFailure."""
     try:
         return write_raw(work.folder / PROGRESS, work.file_bytes, raw_goal(work.bytes, processes))

@@ -26,7 +26,7 @@ from dlio_bench.harness.commands.checkpoints.options import CHECKPOINT
 from dlio_bench.harness.commands.coupling.options import COUPLE
 from dlio_bench.harness.commands.generation.options import GENERATE, INDEX, PLAN_DATA, VERIFY
 from dlio_bench.harness.commands.job_script.options import SBATCH
-from dlio_bench.harness.commands.parser import Parser, joined
+from dlio_bench.harness.commands.parser import Parser, join_launcher_args
 from dlio_bench.harness.commands.results.compare import COMPARE
 from dlio_bench.harness.commands.results.export import EXPORT
 from dlio_bench.harness.commands.results.judge import JUDGE
@@ -41,8 +41,8 @@ from dlio_bench.harness.ground import options as opt
 from dlio_bench.harness.ground import starting
 from dlio_bench.harness.ground.folders import require_local
 from dlio_bench.harness.ground.subcommands import MESSAGE, going_on
-from dlio_bench.harness.machine.mounts import failed_call
-from dlio_bench.harness.machine.waits import signals_heard
+from dlio_bench.harness.machine.mounts import explain_os_error
+from dlio_bench.harness.machine.waits import watch_signals
 from dlio_bench.harness.simulator.options import SIMULATE
 from dlio_bench.units import format_seconds
 from dlio_bench.wrapping import printable
@@ -97,13 +97,13 @@ def _list(given: opt.Given) -> int:
 def _doctor(given: opt.Given) -> int:
     from msgspec.structs import asdict
 
-    from dlio_bench.harness.commands.doctor import examine, render, worst
+    from dlio_bench.harness.commands.doctor import examine, exit_status, render
     from dlio_bench.harness.ground.folders import cache_folder
 
     options = DoctorOptions(**given)
     findings = examine(options.data or cache_folder(None))
     print(json.dumps([asdict(finding) for finding in findings], indent=1) if options.json else render(findings))
-    return worst(findings)
+    return exit_status(findings)
 
 
 def _help(given: opt.Given) -> int:
@@ -112,7 +112,7 @@ def _help(given: opt.Given) -> int:
     page = HelpOptions(**given).page
     if page in COMMANDS:
         parser().parse_args([page, "--help"])
-    print(pages.listed() if page is None else pages.page(page).rstrip("\n"))
+    print(pages.list_pages() if page is None else pages.page(page).rstrip("\n"))
     return 0
 
 
@@ -174,8 +174,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without UTF-8 still gets its numbers
     try:
-        with signals_heard(_give_up):
-            return _answered(argv, words)
+        with watch_signals(_give_up):
+            return _run_reporting(argv, words)
     finally:
         try:
             _flush()
@@ -183,17 +183,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _answered(argv: Sequence[str] | None, words: Sequence[str]) -> int:
+def _run_reporting(argv: Sequence[str] | None, words: Sequence[str]) -> int:
     try:
         status = _command(argv)
         _flush()
     except KeyboardInterrupt:
-        return _interrupted(words)
+        return _report_interrupt(words)
     except BrokenPipeError:  # nobody reads our output any more
         return EnvironmentFailure.status
     except Exception as error:  # noqa: BLE001 - every error becomes a message
-        if signals.seen():  # an extension module that loads turns an interruption into another error
-            return _interrupted(words)
+        if signals.is_pending():  # an extension module that loads turns an interruption into another error
+            return _report_interrupt(words)
         failure = _failure(error, words)
         return _complain(str(failure), failure.status)
     return status
@@ -204,9 +204,9 @@ def _flush() -> None:
         sys.stdout.flush()
 
 
-def _interrupted(argv: Sequence[str]) -> int:
-    signals.met()
-    message = f"{signals.why()}: the ranks have ended, and no unfinished result was kept."
+def _report_interrupt(argv: Sequence[str]) -> int:
+    signals.mark_handled()
+    message = f"{signals.interrupt_reason()}: the ranks have ended, and no unfinished result was kept."
     if any(word in argv for word in STARTING) and (resume := going_on(words=argv)):
         message += f" Go on with: {resume}"
     return _complain(message, EnvironmentFailure.status)
@@ -214,7 +214,9 @@ def _interrupted(argv: Sequence[str]) -> int:
 
 def _give_up(number: int, at: str) -> None:
     """End the command while its main thread waits for storage that does not answer."""
-    _complain(f"{signals.why(number)} while waiting for {at}, which does not answer.", EnvironmentFailure.status)
+    _complain(
+        f"{signals.interrupt_reason(number)} while waiting for {at}, which does not answer.", EnvironmentFailure.status
+    )
     os._exit(EnvironmentFailure.status)
 
 
@@ -226,7 +228,7 @@ def _failure(error: Exception, argv: Sequence[str]) -> BenchError:
     if isinstance(error, BenchError):
         return error
     if isinstance(error, OSError):
-        return EnvironmentFailure(failed_call(error))
+        return EnvironmentFailure(explain_os_error(error))
     if isinstance(error, MemoryError):
         return out_of_memory(error, "here", next((NEED_LESS[word] for word in argv if word in NEED_LESS), OTHERS))
     if any(text in str(error) for text in REFUSED):
@@ -242,7 +244,7 @@ def _failure(error: Exception, argv: Sequence[str]) -> BenchError:
 
 
 def _command(argv: Sequence[str] | None) -> int:
-    options, unknown = parser().parse_known_args(joined(sys.argv[1:] if argv is None else argv))
+    options, unknown = parser().parse_known_args(join_launcher_args(sys.argv[1:] if argv is None else argv))
     if unknown:
         parser().refuse(unknown, options.command)
     if options.version:
@@ -260,11 +262,11 @@ def _command(argv: Sequence[str] | None) -> int:
     if STARTED not in os.environ:
         if getattr(options, "launcher", None) == "none":
             return _join(options.command, sys.argv[1:] if argv is None else argv)
-        if (others := life.beside(os.environ)) > 1:
+        if (others := life.processes_started_together(os.environ)) > 1:
             return _refuse_copies(others, joins=options.command in JOINING)
     kept = walltime.MARGIN_SECONDS if options.command in IN_PARTS else walltime.LAST_SECONDS
     walltime.settle(getattr(options, "walltime", None), kept)
-    left = walltime.left()
+    left = walltime.seconds_left()
     launches = not getattr(options, "dry_run", False)
     if launches and left is not None and left <= walltime.LAST_SECONDS:
         raise OutOfTime(

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from dlio_bench.reports.document.environment import Mount
 from dlio_bench.reports.document.typed import convert, load_json
 from dlio_bench.reports.document.types import Result
-from dlio_bench.reports.run.machines import built, few
+from dlio_bench.reports.run.machines import abbreviate, describe_machines
 from dlio_bench.reports.view.formatting import NOTHING, format_share, number
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable
@@ -33,7 +33,7 @@ class Place(Struct, frozen=True):
     mount: Mount | None
 
     def __str__(self) -> str:
-        return printable(f"{self.folder}: {mounted(self.mount)}")
+        return printable(f"{self.folder}: {describe_mount(self.mount)}")
 
 
 class Applied(Struct, frozen=True):
@@ -70,7 +70,7 @@ def of_folder(folder: Path) -> Campaign | None:
         return None
 
 
-def mounted(mount: Mount | None) -> str:
+def describe_mount(mount: Mount | None) -> str:
     """'lustre, mounted at /scratch from mds@tcp:/scratch': which file system it is."""
     return f"{mount.type}, mounted at {mount.point} from {mount.source}" if mount else "an unknown file system"
 
@@ -81,7 +81,7 @@ def is_on(mount: Mount | None, file_system: str) -> bool:
     return not file_system or kind == file_system or (file_system, kind) == ("nfs", "nfs4")
 
 
-def facts(campaign: Campaign, results: Sequence[Result]) -> dict[str, str]:
+def campaign_facts(campaign: Campaign, results: Sequence[Result]) -> dict[str, str]:
     """What was accepted, where and when, by the name of each fact."""
     hosts = {name: host for result in results for name, host in result.environment.hosts.items()}
     memory = sum(host.memory_bytes or 0 for host in hosts.values())
@@ -94,8 +94,8 @@ def facts(campaign: Campaign, results: Sequence[Result]) -> dict[str, str]:
     versions = ", ".join(sorted({result.version for result in results}))
     return {
         "file system": "; ".join(map(str, campaign.places)) or NOTHING,
-        "hosts": few(sorted(hosts)),
-        **built(hosts),
+        "hosts": abbreviate(sorted(hosts)),
+        **describe_machines(hosts),
         "data read": "; ".join(data),
         "measured": f"{created[0]} to {created[-1]} (UTC), with dlio-bench {versions}",
     }

@@ -127,19 +127,19 @@ def runs(result: Result, steps: Steps, folder: Path) -> Runs:
     au = statistics.per_trial(result, steps)["au"]
     if au is None:
         raise ValueError(f"the result in {folder} has no AU: its ranks computed nothing")
-    busy = [trial.host_cpu_busy_share for trial in result.measured if trial.host_cpu_busy_share is not None]
+    busy = [trial.host_cpu_busy_share for trial in result.measured_trials if trial.host_cpu_busy_share is not None]
     overran = any(check.name == OVERRUN and not check.ok for check in result.checks)
     return Runs(
         folder=str(folder),
         au=au.tolist(),
-        settled_au=_settled(result, steps),
+        settled_au=_steady_au(result, steps),
         delivered_bandwidth=result.value("delivered_bandwidth"),
         host_cpu_busy_share=float(np.median(busy)) if busy else None,
         client_bound=overran or result.bound.by == "CPU",
     )
 
 
-def _settled(result: Result, steps: Steps) -> list[float] | None:
+def _steady_au(result: Result, steps: Steps) -> list[float] | None:
     """AU of the later half of every epoch, of each measured trial.
 
     A reader fills its buffer as an epoch begins, and the second step waits for that. Short epochs show it, and the 500
@@ -151,7 +151,7 @@ def _settled(result: Result, steps: Steps) -> list[float] | None:
     position = np.arange(len(steps["epoch"])) - np.repeat(first, count)
     later = position >= np.repeat(count, count) // 2
     met = meetings(result.plan, steps)[later]
-    au = utilisation(part(steps, statistics.measured(result), later), met)
+    au = utilisation(part(steps, statistics.measured_positions(result), later), met)
     return None if au is None else au.tolist()
 
 

@@ -51,16 +51,16 @@ def run(result: Result, steps: Steps | None = None) -> Measured:
         digest=result.digest,
         class_=result.class_,
         verdict=result.verdict,
-        marks=[*dict.fromkeys([*result.marks, *marks.of_trials(result.measured)])],
+        marks=[*dict.fromkeys([*result.marks, *marks.of_trials(result.measured_trials)])],
         checks=result.checks,
         hosts=environment.hosts,
         rank_hosts=environment.rank_hosts,
-        seconds=[trial.elapsed_seconds for trial in result.measured],
+        seconds=[trial.elapsed_seconds for trial in result.measured_trials],
         warmup_seconds=sum(trial.elapsed_seconds for trial in result.trials if trial.warmup),
         quantities=METRICS,
         metrics=result.metrics,
         derived={
-            limits.SPREAD: _spread([trial.elapsed_seconds for trial in result.measured]),
+            limits.SPREAD: _spread_metric([trial.elapsed_seconds for trial in result.measured_trials]),
             limits.CEILING_SHARE: _ceiling_share(result),
         },
         values={} if isinstance(values, str) else values,
@@ -68,7 +68,7 @@ def run(result: Result, steps: Steps | None = None) -> Measured:
         reasons=partial(admission.of_run, result, values),
         fault=None if fault is None else f"{sentences.reader(result)} is {fault}",
         work={what: key(result) for what, key in comparable.SAME.items()},
-        described=dict(differing.described(result)),
+        described=dict(differing.describe_setup(result)),
         turn=comparison.turn(result),
         facts={
             "order": policy.order,
@@ -102,7 +102,7 @@ def checkpoints(document: Document) -> Measured:
         seconds=seconds,
         quantities=metrics.CHECKPOINT_METRICS,
         metrics=document.metrics,
-        derived={limits.SPREAD: _spread(seconds)},
+        derived={limits.SPREAD: _spread_metric(seconds)},
         values={name: metrics.per_trial(document.trials, name) for name in metrics.CHECKPOINT_METRICS},
         headline=CHECKPOINT_HEADLINE,
         reasons=partial(admission.of_checkpoints, document),
@@ -115,7 +115,7 @@ def checkpoints(document: Document) -> Measured:
     )
 
 
-def each(runs: Iterable[tuple[Result, Steps]], documents: Iterable[Document] = ()) -> list[Measured]:
+def all_measured(runs: Iterable[tuple[Result, Steps]], documents: Iterable[Document] = ()) -> list[Measured]:
     """Results of runs with their steps, then those of checkpoints."""
     return [*(run(*pair) for pair in runs), *map(checkpoints, documents)]
 
@@ -125,10 +125,10 @@ def load(path: Path) -> list[Measured]:
 
     Of the steps only each trial's values stay in memory.
     """
-    return each(load_all([path])) if has_runs(path) else each([], of_checkpoints([path]).values())
+    return all_measured(load_all([path])) if has_runs(path) else all_measured([], of_checkpoints([path]).values())
 
 
-def _spread(seconds: Sequence[float]) -> Metric:
+def _spread_metric(seconds: Sequence[float]) -> Metric:
     return Metric(intervals.spread(np.array(seconds)), SHARE, None)
 
 

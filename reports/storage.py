@@ -136,7 +136,7 @@ def complete(draft: Mapping[str, Any]) -> Document:
     draft["reads"]: {"pattern", "ranks", "threads", "trials": [{"bytes", "seconds", "device_bytes", ...}]};
     draft["metadata"]: {"operation", "ranks", "trials": [operations a second]}. ValueError when it breaks this contract.
     """
-    reads = sorted((_read_row(row) for row in draft["reads"]), key=lambda row: str(row["pattern"]), reverse=True)
+    reads = sorted((_parse_row(row) for row in draft["reads"]), key=lambda row: str(row["pattern"]), reverse=True)
     rates = [{**row, **_summary(row["trials"])} for row in draft["metadata"]]
     best = max(reads, key=lambda row: float(row["median"]))
     marks = []
@@ -275,7 +275,7 @@ def _pattern(row: Best) -> str:
     return f"{asked >> 20} MiB" if asked >= 1 << 20 else f"{asked >> 10} KiB"
 
 
-def _read_row(row: Mapping[str, Any]) -> dict[str, Any]:
+def _parse_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row with its rates in bytes a second, of each trial too, and the median of what the device delivered."""
     trials = [{**trial, "bytes_per_second": trial["bytes"] / trial["seconds"]} for trial in row["trials"]]
     device = [trial["device_bytes"] for trial in trials]

@@ -10,7 +10,7 @@ import pytest
 from dlio_bench.batches import ALIGNMENT, Batch, Block
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.counters import Cost
-from dlio_bench.datagen.dataset import Dataset, missing_or_resized, open_dataset
+from dlio_bench.datagen.dataset import Dataset, changed_files, open_dataset
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import RANDOM, Layout
 from dlio_bench.datagen.manifest import CHECKSUMS, EXTENTS, NAME
@@ -87,7 +87,7 @@ def batch_of(samples: npt.NDArray[np.uint8], *, ids: list[int] | None = None, sh
 
 def verify_files(dataset: Dataset) -> list[str]:
     """One line for each damaged file, naming it and its first damaged field; empty when every byte is as written."""
-    problems = missing_or_resized(dataset)
+    problems = changed_files(dataset)
     if problems:
         return problems
     damages = (damage(dataset, number) for number in range(len(dataset.manifest.files)))

@@ -11,7 +11,7 @@ import pytest
 
 from dlio_bench.harness.machine.mounts import parse_mountinfo
 from dlio_bench.harness.storage.pfs.board import Board
-from dlio_bench.harness.storage.pfs.emulation import Emulation, emulated
+from dlio_bench.harness.storage.pfs.emulation import Emulation, mount_nodes
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 
 MIB = 1 << 20
@@ -35,7 +35,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def running(
     spec: PfsSpec, source: Path, nodes: int, work: Path, *, writable: bool = False
 ) -> Iterator[tuple[Emulation, Board]]:
-    with emulated(spec, source, nodes, work, writable=writable) as emulation, Board.open(emulation.board) as board:
+    with mount_nodes(spec, source, nodes, work, writable=writable) as emulation, Board.open(emulation.board) as board:
         yield emulation, board
 
 

@@ -6,9 +6,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from dlio_bench.harness.commands.acceptance import datasets
-from dlio_bench.harness.commands.acceptance.datasets import Site, Source
-from dlio_bench.harness.commands.acceptance.parts import Part, parts
-from dlio_bench.harness.commands.acceptance.plan import Plan, parse
+from dlio_bench.harness.commands.acceptance.datasets import RunDataset, Site
+from dlio_bench.harness.commands.acceptance.parts import CampaignPart, parts
+from dlio_bench.harness.commands.acceptance.plan import CampaignPlan, parse
 from dlio_bench.harness.ground.user_files import to_toml
 
 # Of real ranks, in seconds; a test adds what it is about.
@@ -39,7 +39,7 @@ BASIC: dict[str, Any] = {
 }
 
 
-def plan_of(**keys: Any) -> Plan:
+def plan_of(**keys: Any) -> CampaignPlan:
     return parse(BASIC | keys, "plan.toml")
 
 
@@ -56,10 +56,10 @@ def written(folder: Path, **keys: Any) -> Path:
     return path
 
 
-def sources_of(plan: Plan, folder: Path, site: Site = SMALL) -> dict[int, Source]:
+def sources_of(plan: CampaignPlan, folder: Path, site: Site = SMALL) -> dict[int, RunDataset]:
     """With the plan, and the cache of datasets, in a folder."""
     return datasets.sources(plan, folder, replace(site, cache=str(folder)))
 
 
-def planned(plan: Plan, folder: Path, site: Site = SMALL) -> list[Part]:
+def planned(plan: CampaignPlan, folder: Path, site: Site = SMALL) -> list[CampaignPart]:
     return parts(plan, folder, sources_of(plan, folder, site))

@@ -16,6 +16,6 @@ def mpirun(
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """The argv and the environment that start a command on virtual nodes of this machine."""
     site = launch_site.detect_site(os.environ)
-    job = launchers.Job(nodes, ranks_per_node, command, virtual=True, env=dict(env or {}))
+    job = launchers.LaunchRequest(nodes, ranks_per_node, command, virtual=True, env=dict(env or {}))
     added = launch_env(job, site, os.environ)
     return launchers.LAUNCHERS["mpirun"](replace(job, env=added), site), os.environ | added

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from dlio_bench.components import COMPONENTS
-from dlio_bench.harness.commands.run.measured.documents import add, archive_of
+from dlio_bench.harness.commands.run.measured.documents import add_array, archive_of
 from dlio_bench.recorder import NO_EPOCH
 from dlio_bench.reports.traces import timeline
 from dlio_bench.reports.traces.timeline import ABOUT, SCHEMA, SPANS_NAME, TYPES, About, Clock, Kind, Timeline, Track
@@ -38,7 +38,7 @@ def save(folder: Path, told: About | bytes, rows: Sequence[Row], **columns: Any)
     text = np.frombuffer(told if isinstance(told, bytes) else msgspec.json.encode(told), dtype=np.uint8)
     with archive_of(folder / SPANS_NAME) as archive:
         for name, values in ({ABOUT: text} | arrays | columns).items():
-            add(archive, name, values.dtype, values.shape, [values])
+            add_array(archive, name, values.dtype, values.shape, [values])
     return folder / SPANS_NAME
 
 

@@ -16,7 +16,7 @@ from dlio_bench.benchmarks.cdb import physical
 from dlio_bench.benchmarks.cdb.fields import Plane
 from dlio_bench.datagen import random_bytes
 from dlio_bench.datagen.formats import hdf5
-from dlio_bench.datagen.layout import PHYSICAL, TEST, TRAIN, VALIDATION, Field, FileSpec, Layout, Split, Written
+from dlio_bench.datagen.layout import PHYSICAL, TEST, TRAIN, VALIDATION, Field, FileSpec, Layout, Split, WrittenFile
 
 # Mean, maximum, minimum and standard deviation of a channel, the same to the last bit on every machine.
 #
@@ -199,7 +199,7 @@ def joint_files(
     )
 
 
-def write(path: Path, spec: FileSpec, seed: int, *, shape: tuple[int, int, int], fill: str) -> Written:
+def write(path: Path, spec: FileSpec, seed: int, *, shape: tuple[int, int, int], fill: str) -> WrittenFile:
     """One file, which holds one sample. OSError."""
     data = _buffer(shape)
     labels, stats, checksums = (physical.make if fill == PHYSICAL else make_random)(seed, spec.first, data)
@@ -207,13 +207,13 @@ def write(path: Path, spec: FileSpec, seed: int, *, shape: tuple[int, int, int],
     plane = labels.nbytes
     starts = [offsets["data"] + channel * plane for channel in range(CHANNELS)] + [offsets["labels"], offsets["stats"]]
     lengths = [plane] * (CHANNELS + 1) + [stats.nbytes]
-    return Written(
+    return WrittenFile(
         extents=np.array([starts, lengths, lengths], dtype=np.int64).T[None],
         checksums=np.array([[*checksums, crc32c(labels.data), crc32c(stats.data)]], dtype=np.uint32),
     )
 
 
-def write_deepcam(path: Path, spec: FileSpec, seed: int, *, shape: tuple[int, int, int], fill: str) -> Written:
+def write_deepcam(path: Path, spec: FileSpec, seed: int, *, shape: tuple[int, int, int], fill: str) -> WrittenFile:
     """One file, which holds one sample. OSError."""
     data = _buffer(shape)
     labels, *_ = (physical.make if fill == PHYSICAL else make_random)(seed, spec.first, data)
@@ -221,7 +221,7 @@ def write_deepcam(path: Path, spec: FileSpec, seed: int, *, shape: tuple[int, in
     offsets = hdf5.write_chunks(path, GROUP, stored, LIBVER)
     extents = [[offsets[name], values.nbytes, values.nbytes] for name, values in stored.items()]
     checksums = [crc32c(values.data) for values in stored.values()]
-    return Written(np.array([extents], dtype=np.int64), np.array([checksums], dtype=np.uint32))
+    return WrittenFile(np.array([extents], dtype=np.int64), np.array([checksums], dtype=np.uint32))
 
 
 def make_random(seed: int, sample: int, data: Plane) -> tuple[Plane, Plane, list[int]]:

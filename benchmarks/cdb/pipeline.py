@@ -95,8 +95,8 @@ class Processes:
         """See Pipeline.decode."""
         return decode_of(dataset)
 
-    def asks(self, dataset: Dataset, plan: Plan) -> dict[int, int]:
-        """See Pipeline.asks: whole files, or the datasets that are used."""
+    def requested_bytes(self, dataset: Dataset, plan: Plan) -> dict[int, int]:
+        """See Pipeline.requested_bytes: whole files, or the datasets that are used."""
         sizes: dict[int, int] = {}
         code = CODES[dataset.manifest.variant]
         for epoch, ids in plan:
@@ -124,7 +124,7 @@ class Processes:
             places = [(epoch, step) for (epoch, ids), step in batches for _ in ids]
 
             def read(position: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], ...]:
-                track, number, started = recorder.here(), int(position), time.perf_counter()
+                track, number, started = recorder.current_track(), int(position), time.perf_counter()
                 file, (epoch, step) = files[number], places[number]
                 path = dataset.path(file)
                 try:
@@ -156,7 +156,7 @@ class Processes:
                 .map(tensors.plain(load), num_parallel_calls=self.options["threads"])
                 .prefetch(self.options["prefetch"])
                 .batch(stretch.size)
-                .with_options(tensors.limited(INTER_OP, INTRA_OP))
+                .with_options(tensors.thread_options(INTER_OP, INTRA_OP))
             )
 
         def take(epoch: int, ids: Ids, element: Any) -> tuple[Batch, int]:

@@ -20,7 +20,7 @@ Image = tuple[Plane, Labels, Plane, int, float, float]
 SINGLE_IMAGE, FILE_READ, DECODE = (CODE[name] for name in ("Time to Read Single Image", "image file read", "decode"))
 
 
-class Place(NamedTuple):
+class SamplePlace(NamedTuple):
     """Where a sample stands: its file, its epoch, its step in that."""
 
     file: int
@@ -42,7 +42,7 @@ def prepare(asked: Semaphore, spans: Path | None = None) -> None:
     asked.acquire()
 
 
-def read(path: str, normal: Normal, place: Place) -> Image:
+def read(path: str, normal: Normal, place: SamplePlace) -> Image:
     """One sample. The "core" driver reads the whole file into memory, whatever is used of it. OSError, DataError."""
     started, code = time.perf_counter(), normal.code
     driver = {"driver": "core", "backing_store": False, "libver": "latest"} if code.whole else {}
@@ -60,7 +60,7 @@ def read(path: str, normal: Normal, place: Place) -> Image:
     weights = np.empty(stored.shape, dtype=np.float32)
     normal.classes(stored, labels, weights)
     ended = time.perf_counter()
-    if track := recorder.here():
+    if track := recorder.current_track():
         track.epoch, track.step = place.epoch, place.step
         track.add(SINGLE_IMAGE, started, ended, file=place.file)
         track.add(FILE_READ, started, opened, size, file=place.file)

@@ -29,7 +29,7 @@ class Early(Struct, frozen=True):
         """Bytes of a number."""
         return np.dtype(self.dtype).itemsize
 
-    def stored(self, scores: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
+    def encode_scores(self, scores: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
         """What the files hold for z-scores."""
         return (scores.astype(np.float64) * self.deviations + self.means).astype(self.dtype)
 

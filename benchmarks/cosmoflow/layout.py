@@ -14,7 +14,7 @@ from dlio_bench.benchmarks.cosmoflow.physical import PARAMETERS, parameters
 from dlio_bench.datagen import random_bytes
 from dlio_bench.datagen.formats import example, tfrecord
 from dlio_bench.datagen.formats.tfrecord import Piece
-from dlio_bench.datagen.layout import PHYSICAL, TEST, TRAIN, VALIDATION, Field, FileSpec, Layout, Split, Written
+from dlio_bench.datagen.layout import PHYSICAL, TEST, TRAIN, VALIDATION, Field, FileSpec, Layout, Split, WrittenFile
 from dlio_bench.errors import DataError
 
 FULL_SIDE, TINY_SIDE = 128, 16  # voxels
@@ -40,7 +40,7 @@ V1_GZIP_BYTES = 2_828_486
 
 def mlperf_v1(tiny: bool, fill: str) -> Layout:
     """Variant "mlperf-v1": one GZIP TFRecord a sample; `x` int16 [128, 128, 128, 4] as bytes, `y` float [4]."""
-    side = _side(tiny)
+    side = _cube_side(tiny)
     small = _TINY_PACKED_BYTES if fill == PHYSICAL else _TINY_GZIP_BYTES
     return Layout(
         workload="cosmoflow",
@@ -64,7 +64,7 @@ def mlperf_v07(tiny: bool, fill: str) -> Layout:
     Under the random fill also the same samples. Under the physical one they are turned as well, plane by plane, so
     that storage which looks for repeated blocks finds few: compressed planes cannot be turned.
     """
-    side = _side(tiny)
+    side = _cube_side(tiny)
     message = mlperf_bytes(side)
     return Layout(
         workload="cosmoflow",
@@ -87,7 +87,7 @@ def sc18(tiny: bool, fill: str) -> Layout:
 
     The labels are the parameters themselves.
     """
-    made = _early(
+    made = _early_layout(
         SC18,
         SC18_FILES,
         source="NERSC/cosmoflow-sims @0470136 io_Cosmo-3param.py; NERSC/CosmoFlow, branch AugTests @6e50963, "
@@ -95,10 +95,10 @@ def sc18(tiny: bool, fill: str) -> Layout:
         tiny=tiny,
         fill=fill,
     )
-    return replace(made, superseded=_SCORED, fault=scored)
+    return replace(made, superseded=_SCORED, fault=sc18_fault)
 
 
-def scored(content: bytes) -> str | None:
+def sc18_fault(content: bytes) -> str | None:
     """Why a record cannot be of sc18: its labels are z-scores, half of which are below 0; parameters never are."""
     try:
         labels = example.decode(content).get("label_raw")
@@ -115,7 +115,7 @@ def original(tiny: bool, fill: str) -> Layout:
 
     499 simulations, each cut into 64 cubes; a file of the training split has cubes of any of its 400 simulations.
     """
-    return _early(
+    return _early_layout(
         ORIGINAL,
         ORIGINAL_FILES,
         source="NERSC/CosmoFlow @28937fa, README-original (62 GB), io_Cosmo.py, hyper_parameters_Cosmo.py",
@@ -166,13 +166,13 @@ def early_files(files: int, *, folder: str, numbers: Numbers) -> tuple[FileSpec,
     return tuple(FileSpec(f"{folder}{numbers.of(n)}.tfrecord", n * SAMPLES, SAMPLES) for n in range(files))
 
 
-def write_mlperf(path: Path, spec: FileSpec, seed: int, *, side: int, gzip: bool) -> Written:
+def write_mlperf(path: Path, spec: FileSpec, seed: int, *, side: int, gzip: bool) -> WrittenFile:
     """One file, which holds one sample. OSError."""
     message = mlperf_example(seed, spec.first, side)
     return tfrecord.write_gzip(path, message) if gzip else tfrecord.write(path, [message])
 
 
-def write_early(path: Path, spec: FileSpec, seed: int, *, generation: Early, side: int) -> Written:
+def write_early(path: Path, spec: FileSpec, seed: int, *, generation: Early, side: int) -> WrittenFile:
     """One file of many records. OSError."""
     samples = range(spec.first, spec.first + spec.samples)
     return tfrecord.write(path, (early_example(generation, seed, sample, side) for sample in samples))
@@ -195,11 +195,11 @@ def early_example(generation: Early, seed: int, sample: int, side: int) -> Seque
     """
     words = side**3 * generation.itemsize // 4
     voxels = random_bytes.floats(random_bytes.source(seed, sample, _VOXELS), words).view(generation.dtype)
-    labels = generation.stored(parameters(random_bytes.source(seed, sample, _LABELS), generation.targets))
+    labels = generation.encode_scores(parameters(random_bytes.source(seed, sample, _LABELS), generation.targets))
     return example.encode({"data_raw": voxels.data.cast("B"), "label_raw": labels.tobytes()})
 
 
-def _early(
+def _early_layout(
     generation: Early,
     splits: Mapping[str, int],
     *,
@@ -259,7 +259,7 @@ def _numbers(counts: Sequence[int]) -> list[Numbers]:
     return [Numbers(sum(counts[:split]), count, sum(counts)) for split, count in enumerate(counts)]
 
 
-def _side(tiny: bool) -> int:
+def _cube_side(tiny: bool) -> int:
     return TINY_SIDE if tiny else FULL_SIDE
 
 

@@ -25,7 +25,7 @@ SC18_RATE, SC18_LAST_RATE, SC18_EPOCHS = 1e-3, 1e-4, 100
 LEAK, KERAS_LEAK = 0.01, 0.3  # slope of the leaky ReLU below 0; Keras 2's default, which the MLPerf code takes
 
 
-class Step(Struct, frozen=True):
+class ConvStep(Struct, frozen=True):
     """One convolution without padding of a network of before MLPerf; `pooled`: averaged over 2^3 behind it."""
 
     filters: int
@@ -39,25 +39,25 @@ class Step(Struct, frozen=True):
 # stride there, and takes what it gets for 64 samples; CosmoNet_128128.py has the strides for which its 2048 features
 # are one sample's, and so has this table.
 SC18_STEPS = (
-    Step(16, 3, pooled=True),
-    Step(32, 4, pooled=True),
-    Step(64, 4, pooled=True),
-    Step(128, 3, stride=2),
-    Step(256, 3),
-    Step(256, 2),
-    Step(256, 2),
+    ConvStep(16, 3, pooled=True),
+    ConvStep(32, 4, pooled=True),
+    ConvStep(64, 4, pooled=True),
+    ConvStep(128, 3, stride=2),
+    ConvStep(256, 3),
+    ConvStep(256, 2),
+    ConvStep(256, 2),
 )
 SC18_UNITS = (2048, 256)
 
 # The generation before it, NERSC/CosmoFlow @28937fa: CosmoNet_noFeed.py, and CosmoNet_noFeed_changed_addedfcl.py, which
 # has a layer of 512 units more. At 64^3 the last map has 2^3 voxels of 128 filters: the 1024 features of the code.
 ORIGINAL_STEPS = (
-    Step(16, 3, pooled=True),
-    Step(32, 4, pooled=True),
-    Step(64, 4, stride=2),
-    Step(64, 3),
-    Step(128, 2),
-    Step(128, 2),
+    ConvStep(16, 3, pooled=True),
+    ConvStep(32, 4, pooled=True),
+    ConvStep(64, 4, stride=2),
+    ConvStep(64, 3),
+    ConvStep(128, 2),
+    ConvStep(128, 2),
 )
 ORIGINAL_UNITS = (1024, 256)
 ORIGINAL_RATE, ORIGINAL_EPOCHS = 1e-4, 80
@@ -109,7 +109,7 @@ def early_network(
     seed: int = 0,
     *,
     targets: int = SC18.targets,
-    steps: Sequence[Step] = SC18_STEPS,
+    steps: Sequence[ConvStep] = SC18_STEPS,
     units: Sequence[int] = SC18_UNITS,
     normalised: bool = False,
     name: str = "cosmoflow-sc18",

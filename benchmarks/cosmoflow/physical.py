@@ -17,7 +17,7 @@ from dlio_bench.benchmarks.cosmoflow.generations import Early
 from dlio_bench.datagen import random_bytes
 from dlio_bench.datagen.formats import example, tfrecord
 from dlio_bench.datagen.formats.tfrecord import Piece
-from dlio_bench.datagen.layout import FileSpec, Written
+from dlio_bench.datagen.layout import FileSpec, WrittenFile
 
 # The `physical` fill: counts of particles in a lognormal density field, whose parameters can be learned from it.
 #
@@ -41,7 +41,7 @@ _POOL = 1 << 20  # streams of the pool, beyond those of samples
 Counts = npt.NDArray[np.int16] | npt.NDArray[np.float32]
 
 
-class Run(Struct, frozen=True):
+class PlaneRun(Struct, frozen=True):
     """Neighbouring planes of one cell of the pool, in the order of `planes`; the rest only where planes are copied."""
 
     level: int
@@ -69,21 +69,21 @@ def pool(seed: int, side: int, mean: float, redshifts: int, dtype: str) -> Count
     return planes
 
 
-def runs(source: np.random.SFC64, side: int, strength: float, tilt: float) -> tuple[Run, ...]:
+def runs(source: np.random.SFC64, side: int, strength: float, tilt: float) -> tuple[PlaneRun, ...]:
     """The arrangement of one sample whose strength and tilt, each in [-1, 1], say which cells its planes are from."""
     draw = np.random.Generator(source)
-    levels = _mixed(draw, strength, _LEVELS)
-    tilts = _mixed(draw, tilt, _TILTS)
+    levels = _draw_cells(draw, strength, _LEVELS)
+    tilts = _draw_cells(draw, tilt, _TILTS)
     chosen = []
     for level, slope in zip(levels, tilts, strict=True):
         start, step = int(draw.integers(_DEPTH)), 1 - 2 * int(draw.integers(2))
         roll, flip = draw.integers(side, size=2), draw.integers(2, size=2)
         planes = tuple((start + step * n) % _DEPTH for n in range(side // RUNS))
-        chosen.append(Run(level, slope, planes, (int(roll[0]), int(roll[1])), (bool(flip[0]), bool(flip[1]))))
+        chosen.append(PlaneRun(level, slope, planes, (int(roll[0]), int(roll[1])), (bool(flip[0]), bool(flip[1]))))
     return tuple(chosen)
 
 
-def assemble(planes: Counts, arrangement: tuple[Run, ...], out: Counts) -> None:
+def assemble(planes: Counts, arrangement: tuple[PlaneRun, ...], out: Counts) -> None:
     """Fill `out`, [side, side, side, redshifts], with the planes of a pool, rolled and flipped run by run."""
     place = 0
     for run in arrangement:
@@ -91,19 +91,19 @@ def assemble(planes: Counts, arrangement: tuple[Run, ...], out: Counts) -> None:
         (row, column), flips = run.roll, tuple(slice(None, None, -1 if flip else 1) for flip in run.flip)
         for plane in run.planes:
             turned, target = cell[plane][flips], out[place]
-            for to_rows, from_rows in _halves(row):
-                for to_columns, from_columns in _halves(column):
+            for to_rows, from_rows in _rolled_slices(row):
+                for to_columns, from_columns in _rolled_slices(column):
                     target[to_rows, to_columns] = turned[from_rows, from_columns]
             place += 1
 
 
-def sequence(arrangement: tuple[Run, ...]) -> Iterator[int]:
+def sequence(arrangement: tuple[PlaneRun, ...]) -> Iterator[int]:
     """Numbers of the planes in the pool, as they lie in it, for samples that are not rolled."""
     for run in arrangement:
         yield from ((run.level * _TILTS + run.tilt) * _DEPTH + plane for plane in run.planes)
 
 
-def _mixed(draw: np.random.Generator, value: float, cells: int) -> list[int]:
+def _draw_cells(draw: np.random.Generator, value: float, cells: int) -> list[int]:
     """A cell for each run: the two nearest to `value`, the upper one in proportion, in any order."""
     low, share = divmod((value + 1) / 2 * (cells - 1), 1)
     upper = int(share * RUNS + draw.random())  # rounded so that it is right on average
@@ -112,7 +112,7 @@ def _mixed(draw: np.random.Generator, value: float, cells: int) -> list[int]:
     return [int(cell) for cell in np.minimum(draw.permutation(chosen), cells - 1)]
 
 
-def _halves(roll: int) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
+def _rolled_slices(roll: int) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
     """Of a rolled axis: where its two parts go, and where they come from."""
     return (slice(roll, None), slice(None, -roll or None)), (slice(None, roll), slice(-roll or 0, None if roll else 0))
 
@@ -154,7 +154,7 @@ def pack_piece(raw: memoryview) -> Packed:
     return Packed(raw, _deflate(raw, zlib.Z_FULL_FLUSH))
 
 
-def write_pieces(path: Path, before: Piece, pieces: Sequence[Packed], after: Piece) -> Written:
+def write_pieces(path: Path, before: Piece, pieces: Sequence[Packed], after: Piece) -> WrittenFile:
     """Write a file whose one record is `before`, the pieces and `after`; its stored extent is the file. OSError."""
     raws = [before, *(piece.raw for piece in pieces), after]
     length = sum(map(len, raws))
@@ -178,7 +178,7 @@ def write_pieces(path: Path, before: Piece, pieces: Sequence[Packed], after: Pie
         view = memoryview(stored)
         while view:  # a raw write may take a part only
             view = view[file.write(view) :]
-    return Written(
+    return WrittenFile(
         extents=np.array([[[0, len(stored), length]]], dtype=np.int64),
         checksums=np.array([[crc]], dtype=np.uint32),
     )
@@ -203,15 +203,15 @@ def parameters(source: np.random.SFC64, count: int) -> npt.NDArray[np.float32]:
     return (drawn / 2**23).astype("<f4")
 
 
-def write_packed(path: Path, spec: FileSpec, seed: int, *, side: int) -> Written:
+def write_packed(path: Path, spec: FileSpec, seed: int, *, side: int) -> WrittenFile:
     """One GZIP file of one MLPerf sample, put together from compressed planes. OSError."""
     labels, arrangement = sample(seed, spec.first, side, PARAMETERS)
     before, _, after = example.encode({"x": _blank(side), "y": labels})
-    packed = _packed(seed, side)
+    packed = _compress_pool(seed, side)
     return write_pieces(path, before, [packed[plane] for plane in sequence(arrangement)], after)
 
 
-def write_mlperf(path: Path, spec: FileSpec, seed: int, *, side: int) -> Written:
+def write_mlperf(path: Path, spec: FileSpec, seed: int, *, side: int) -> WrittenFile:
     """One uncompressed file of one MLPerf sample. OSError."""
     labels, arrangement = sample(seed, spec.first, side, PARAMETERS)
     voxels = _buffer((side, side, side, _REDSHIFTS), "<i2")
@@ -219,12 +219,12 @@ def write_mlperf(path: Path, spec: FileSpec, seed: int, *, side: int) -> Written
     return tfrecord.write(path, [example.encode({"x": voxels.data.cast("B"), "y": labels})])
 
 
-def write_early(path: Path, spec: FileSpec, seed: int, *, generation: Early, side: int) -> Written:
+def write_early(path: Path, spec: FileSpec, seed: int, *, generation: Early, side: int) -> WrittenFile:
     """One file of many records of a generation before MLPerf. OSError."""
     return tfrecord.write(path, _early_records(generation, spec, seed, side))
 
 
-def sample(seed: int, number: int, side: int, count: int) -> tuple[npt.NDArray[np.float32], tuple[Run, ...]]:
+def sample(seed: int, number: int, side: int, count: int) -> tuple[npt.NDArray[np.float32], tuple[PlaneRun, ...]]:
     """The parameters of one sample, in [-1, 1), and the planes it is made of.
 
     sigma_8 sets the strength of the field. Omega_m, n_s and H_0 all move its spectrum, the first as much as the others
@@ -244,7 +244,7 @@ def _early_records(generation: Early, spec: FileSpec, seed: int, side: int) -> I
         labels, arrangement = sample(seed, number, side, generation.targets)
         assemble(planes, arrangement, voxels)
         _count_anew(random_bytes.source(seed, number, _SHARE), voxels)
-        stored = generation.stored(labels * np.float32(np.sqrt(3)))
+        stored = generation.encode_scores(labels * np.float32(np.sqrt(3)))
         yield example.encode({"data_raw": voxels.data.cast("B"), "label_raw": stored.tobytes()})
 
 
@@ -265,7 +265,7 @@ def _mlperf_pool(seed: int, side: int) -> Counts:
 
 
 @lru_cache(maxsize=1)
-def _packed(seed: int, side: int) -> list[Packed]:
+def _compress_pool(seed: int, side: int) -> list[Packed]:
     """Every plane of the pool, compressed."""
     planes = _mlperf_pool(seed, side)
     return [pack_piece(plane.data.cast("B")) for plane in planes.reshape(-1, *planes.shape[-3:])]

@@ -38,7 +38,7 @@ from dlio_bench.benchmarks.cosmoflow.generations import Early, early
 from dlio_bench.benchmarks.cosmoflow.layout import REDSHIFTS
 from dlio_bench.benchmarks.cosmoflow.physical import PARAMETERS
 from dlio_bench.benchmarks.pipeline import ANEW, CostOf, Decode, Plan, Upstream, failure_of_files
-from dlio_bench.benchmarks.records import bytes_asked, framing_bytes, runs, sequence
+from dlio_bench.benchmarks.records import framing_bytes, requested_bytes, runs, sequence
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError, DataError
 
@@ -47,7 +47,7 @@ QUEUE_THREADS, LEAST, CAPACITY = 2, 200, 204  # of shuffle_batch
 _INTRA_OP = 1  # threads inside an op; the pool has one a core. The published figures are for other processors.
 
 
-class Records:
+class RecordPipeline:
     """The pipeline: threads of TensorFlow, no processes."""
 
     processes: tuple[int, ...] = ()
@@ -75,9 +75,9 @@ class Records:
 
         return Decode(ours.FIELDS, whole.sample_bytes, apply, f"{whole.what}, by TensorFlow", many)
 
-    def asks(self, dataset: Dataset, plan: Plan) -> dict[int, int]:
-        """See Pipeline.asks."""
-        return bytes_asked(dataset, plan)
+    def requested_bytes(self, dataset: Dataset, plan: Plan) -> dict[int, int]:
+        """See Pipeline.requested_bytes."""
+        return requested_bytes(dataset, plan)
 
     @contextmanager
     def batches(self, dataset: Dataset, plan: Plan, cost: CostOf) -> Iterator[Iterator[Batch]]:
@@ -112,7 +112,7 @@ class Records:
         return elements
 
     def _limits(self) -> Any:
-        return tensors.limited(tensors.cores(), _INTRA_OP)
+        return tensors.thread_options(tensors.cores(), _INTRA_OP)
 
     def _stage(self, dataset: Dataset) -> Any:
         """Record -> voxels, targets, bytes of the record."""
@@ -139,11 +139,11 @@ class Records:
         return counts if generation is None else partial(density, generation)
 
 
-class Queues(Records):
+class Queues(RecordPipeline):
     """The pipeline of before MLPerf: a pool that samples are drawn from."""
 
     def __init__(self) -> None:
-        """As `Records`."""
+        """As `RecordPipeline`."""
         super().__init__()
         self.options = {"threads": QUEUE_THREADS, "processes": 0, "prefetch": CAPACITY - LEAST, "pool": LEAST}
 
@@ -152,11 +152,11 @@ class Queues(Records):
             return super()._elements(dataset, stage, stretch)
         records = sequence(dataset, runs(dataset, stretch.ids))
         parsed = records.map(tensors.plain(stage), num_parallel_calls=QUEUE_THREADS)
-        ahead = parsed.prefetch(CAPACITY - LEAST).with_options(tensors.limited(QUEUE_THREADS, _INTRA_OP))
-        return _drawn(zip(stretch.ids, ahead, strict=True), stretch)
+        ahead = parsed.prefetch(CAPACITY - LEAST).with_options(tensors.thread_options(QUEUE_THREADS, _INTRA_OP))
+        return _draw_batches(zip(stretch.ids, ahead, strict=True), stretch)
 
 
-def _drawn(stream: Iterator[tuple[np.int64, Any]], stretch: tensors.Stretch) -> Iterator[Any]:
+def _draw_batches(stream: Iterator[tuple[np.int64, Any]], stretch: tensors.Stretch) -> Iterator[Any]:
     """Batches of a stream of samples, drawn from a pool of them; the stream is read on before each draw."""
     pool: list[tuple[np.int64, Any]] = []  # in the order of the stream: those of the present epoch stand first
     for epoch, ids in stretch.epochs:
@@ -190,7 +190,7 @@ UPSTREAM = Upstream(
         "With --shard node all nodes read one set of files; where each has a whole set of its own (n_file_sets), a "
         "published epoch is as many times as long as there are nodes.",
     ),
-    start=Records,
+    start=RecordPipeline,
     tensorflow=True,
 )
 

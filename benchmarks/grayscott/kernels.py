@@ -70,7 +70,7 @@ def _numpy() -> Kernel:
 
 
 def _numba() -> Kernel:
-    compiled = _compiled()
+    compiled = _compile_kernel()
 
     def advance(
         u: Field, v: Field, next_u: Field, next_v: Field, noise: Field, first: int, last: int, settings: Settings
@@ -84,7 +84,7 @@ def _numba() -> Kernel:
 
 
 @cache
-def _compiled() -> Any:
+def _compile_kernel() -> Any:
     """The kernel in machine code. Compiled here, before any clock starts; without fastmath, so that NumPy's bits come
     out.
     """

@@ -40,7 +40,7 @@ def slab(size: int, ranks: int, rank: int) -> Slab:
     return Slab(rank * least + min(rank, more), least + (rank < more))
 
 
-def alone(field: Field) -> None:
+def close_single_rank(field: Field) -> None:
     """The Halo of a single rank: its first plane follows its last."""
     field[0], field[-1] = field[-2], field[1]
 
@@ -49,7 +49,7 @@ class Solver:
     """One rank's slab. u, v: float64 [planes + 2, L + 2, L + 2], of which the outermost layer belongs to neighbours."""
 
     def __init__(
-        self, settings: Settings, part: Slab, seed: int, halo: Halo = alone, kernel: str = kernels.NUMPY
+        self, settings: Settings, part: Slab, seed: int, halo: Halo = close_single_rank, kernel: str = kernels.NUMPY
     ) -> None:
         """kernel: one of `kernels.KERNELS`. EnvironmentFailure where its library is missing."""
         self.settings, self.part = settings, part

@@ -76,8 +76,8 @@ class Twin:
         change = np.float32(max(float(np.mean(np.square(after - before))), STILL))
         for _ in range(steps):
             corners = self._corners()
-            inputs = self._taken(before, corners, MARGIN)
-            wanted = self._taken(after, corners, 0)
+            inputs = self._cut_cubes(before, corners, MARGIN)
+            wanted = self._cut_cubes(after, corners, 0)
             loss = float(self._step(inputs, wanted, change))
         return loss
 
@@ -87,7 +87,7 @@ class Twin:
         self._draws += 1
         return (words % np.uint64(self._size)).astype(np.int64).reshape(BATCH, 3)
 
-    def _taken(self, state: State, corners: npt.NDArray[np.int64], margin: int) -> npt.NDArray[np.float32]:
+    def _cut_cubes(self, state: State, corners: npt.NDArray[np.int64], margin: int) -> npt.NDArray[np.float32]:
         """The cubes with what surrounds them, float32 [BATCH, n, n, n, 2]."""
         reach = np.arange(-margin, self._crop + margin)
         sides = len(reach)

@@ -70,7 +70,7 @@ class Hits(Struct, frozen=True):
 def draw(seed: int, ids: Integers) -> Events:
     """The events of these ids: labels evenly 0 and 1, slices evenly 3..11 in the background."""
     keys = _keys(seed, ids)
-    draws = _quarters(_mixed(keys[:, None] + _STEP * np.arange(1, 1 + _WORDS, dtype=np.uint64)))
+    draws = _quarters(_mix_words(keys[:, None] + _STEP * np.arange(1, 1 + _WORDS, dtype=np.uint64)))
     signal = draws[:, 0] < TURN // 2
     number = draws[:, 1] * SLICES >> 16
     normal, exponential = _normal(), _exponential()
@@ -102,11 +102,11 @@ def draw(seed: int, ids: Integers) -> Events:
 
 def labels(seed: int, ids: Integers) -> Integers:
     """The labels of these events alone."""
-    return (_quarters(_mixed(_keys(seed, ids) + _STEP))[:, 0] < TURN // 2).astype(np.int64)
+    return (_quarters(_mix_words(_keys(seed, ids) + _STEP))[:, 0] < TURN // 2).astype(np.int64)
 
 
 def _keys(seed: int, ids: Integers) -> Words:
-    return _mixed(np.uint64(seed << 32) + ids.astype(np.uint64))
+    return _mix_words(np.uint64(seed << 32) + ids.astype(np.uint64))
 
 
 def scalars(events: Events, ids: Integers) -> dict[str, npt.NDArray[Any]]:
@@ -144,7 +144,7 @@ def hits(events: Events, side: int) -> Hits:
     each[:, :JETS] = momentum / np.maximum(shares * towers[:, None].astype(np.float32), np.float32(1))
     event, jet, phi, eta, words, hardness = _particles(events, shares, towers, np.uint64(0))
     energy = each[event, jet] * hardness * hardness / 2 * _cosh()[eta >> _COSH] / np.float32(BEAM)
-    part = _share(_quarters(_mixed(words))[:, 0])
+    part = _share(_quarters(_mix_words(words))[:, 0])
     part = part * part * (3 - 2 * part)  # electromagnetic: mostly little or nearly all
     pixels = side * side
     at = event * (3 * pixels) + (phi * side >> 16) * side + (eta * side >> 16)
@@ -165,7 +165,7 @@ def _particles(
     event = np.repeat(np.arange(counts.size), counts)
     slot = np.arange(event.size) - np.repeat(np.cumsum(counts) - counts, counts)
     # Words with 2^32 + slot for counter: apart from those of `draw`, and from other streams'.
-    words = _mixed(events.keys[event] + _STEP * (slot.astype(np.uint64) + np.uint64(1 << 32)) + stream)
+    words = _mix_words(events.keys[event] + _STEP * (slot.astype(np.uint64) + np.uint64(1 << 32)) + stream)
     quarters = _quarters(words)
     edges = (np.cumsum(shares, axis=1) * TURN).astype(np.int64)
     jet = (quarters[:, 0, None] >= edges[event]).sum(axis=1)
@@ -183,7 +183,7 @@ def _particles(
     return event, jet, phi, eta, words, hardness
 
 
-def _mixed(words: Words) -> Words:
+def _mix_words(words: Words) -> Words:
     """A bijection of 64-bit words that leaves no pattern: the finisher of SplitMix64 (Steele et al., 2014)."""
     words = words ^ words >> np.uint64(30)
     words *= np.uint64(0xBF58476D1CE4E5B9)

@@ -35,11 +35,11 @@ def sample(dataset: Dataset) -> Sample:
 
 def fields(parts: Sequence[Tensor]) -> Fields:
     """Images, which are their own labels [n, SIDE, SIDE]."""
-    images = pooled(parts[0])
+    images = pool_energy(parts[0])
     return Fields(images[..., None], images)
 
 
-def pooled(images: Tensor) -> Tensor:
+def pool_energy(images: Tensor) -> Tensor:
     """Events [n, phi, eta, channels] -> the energy of both calorimeters in units of 4 TeV, [n, SIDE, SIDE].
 
     The first channel is that sum (the second is the electromagnetic part of it), as a part of BEAM. Rows are phi,

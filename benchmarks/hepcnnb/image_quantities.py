@@ -79,13 +79,13 @@ def missing() -> str | None:
     try:
         _fastjet()
     except ModuleNotFoundError as error:
-        return NO_FASTJET if error.name == "fastjet" else _broken(error)
+        return NO_FASTJET if error.name == "fastjet" else _import_failure(error)
     except Exception as error:  # noqa: BLE001 - whatever a broken installation raises, the rest is compared
-        return _broken(error)
+        return _import_failure(error)
     return None
 
 
-def _broken(error: Exception) -> str:
+def _import_failure(error: Exception) -> str:
     return printable(f"no jets: fastjet cannot be imported ({type(error).__name__}: {error})"[:LONGEST])
 
 

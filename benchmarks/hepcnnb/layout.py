@@ -25,7 +25,7 @@ from dlio_bench.datagen.layout import (
     Integers,
     Layout,
     Split,
-    Written,
+    WrittenFile,
     ids_in,
 )
 
@@ -92,7 +92,7 @@ def spec_files(files: int, *, split: str, samples: int) -> tuple[FileSpec, ...]:
     return tuple(FileSpec(f"hep_{split}_chunk{n}.h5", n * samples, samples, split) for n in range(files))
 
 
-def write(path: Path, spec: FileSpec, seed: int, *, shape: tuple[int, int, int], fill: str) -> Written:
+def write(path: Path, spec: FileSpec, seed: int, *, shape: tuple[int, int, int], fill: str) -> WrittenFile:
     """One file, a few images at a time: memory stays small however large the file. OSError."""
     ids = ids_in(spec, seed, LABELS[fill])
     offsets = hdf5.allocate(
@@ -105,7 +105,7 @@ def write(path: Path, spec: FileSpec, seed: int, *, shape: tuple[int, int, int],
     row = 0
     handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
-        for images, values in (_simulated if fill == PHYSICAL else _random)(ids, seed, shape):
+        for images, values in (_simulate_images if fill == PHYSICAL else _random)(ids, seed, shape):
             write_at(handle, images, offsets["data"] + row * bytes_each)
             for image in images:
                 checksums[row, 0] = crc32c(image.data)
@@ -121,10 +121,10 @@ def write(path: Path, spec: FileSpec, seed: int, *, shape: tuple[int, int, int],
     extents[:, :, 1:] = np.array([bytes_each] + [4] * len(SCALARS))[:, None]
     starts = np.array([offsets[name] for name in ("data", *SCALARS)])
     extents[:, :, 0] = starts + np.arange(spec.samples)[:, None] * extents[0, :, 1]
-    return Written(extents, checksums)
+    return WrittenFile(extents, checksums)
 
 
-def _simulated(
+def _simulate_images(
     ids: Integers, seed: int, shape: tuple[int, int, int]
 ) -> Iterator[tuple[npt.NDArray[np.float32], Scalars]]:
     """Images [events, 3, side, side] and their scalars, some events at a time; an image lives until the next ones."""
@@ -144,15 +144,15 @@ def _random(ids: Integers, seed: int, shape: tuple[int, int, int]) -> Iterator[t
     """As above, of random words, one event at a time."""
     for sample in ids.tolist():
         image = random_bytes.floats(random_bytes.source(seed, sample, _IMAGE), math.prod(shape))
-        yield image[None], _scalars(_words(seed, sample)[None])
+        yield image[None], _scalars(_draw_words(seed, sample)[None])
 
 
-def _words(seed: int, sample: int) -> npt.NDArray[np.uint64]:
+def _draw_words(seed: int, sample: int) -> npt.NDArray[np.uint64]:
     return random_bytes.words(random_bytes.source(seed, sample, _EVENT), len(SCALARS))
 
 
 def _random_labels(seed: int, ids: Integers) -> Integers:
-    return np.array([_words(seed, sample)[0] & np.uint64(1) for sample in ids.tolist()], np.int64)
+    return np.array([_draw_words(seed, sample)[0] & np.uint64(1) for sample in ids.tolist()], np.int64)
 
 
 LABELS = {PHYSICAL: events.labels, RANDOM: _random_labels}

@@ -52,8 +52,8 @@ class WholeFiles:
         """See Pipeline.decode."""
         return decode_of(dataset)
 
-    def asks(self, dataset: Dataset, plan: Plan) -> dict[int, int]:
-        """See Pipeline.asks: every load asks for the five datasets of the whole file."""
+    def requested_bytes(self, dataset: Dataset, plan: Plan) -> dict[int, int]:
+        """See Pipeline.requested_bytes: every load asks for the five datasets of the whole file."""
         sizes = {epoch: 0 for epoch, _ in plan}
         for load in chain(*loads(dataset, plan)):
             if load.reads:
@@ -89,7 +89,7 @@ def loads(dataset: Dataset, plan: Plan) -> tuple[list[Load], list[Load]]:
             validation[end] = replace(validation[end], epoch=turns[0].epoch)
         last, first = validation[-1], validation[0]
         validation.append(replace(first, epoch=last.epoch, ids=first.ids[:0]))
-    return _read_once(training), _read_once(validation)
+    return _drop_repeated_reads(training), _drop_repeated_reads(validation)
 
 
 def _turns(dataset: Dataset, plan: Plan) -> list[list[Load]]:
@@ -103,7 +103,7 @@ def _turns(dataset: Dataset, plan: Plan) -> list[list[Load]]:
     return [turns for turns in turns_by_epoch if turns]
 
 
-def _read_once(turns: list[Load]) -> list[Load]:
+def _drop_repeated_reads(turns: list[Load]) -> list[Load]:
     """The same, but a single file is read by its first turn alone."""
     if len({load.file for load in turns}) > 1:
         return turns
@@ -125,13 +125,13 @@ class _DataSet:
     def load_next(self) -> None:
         """Go on to the next file, whatever is left of this one."""
         load, started = next(self._turns), time.perf_counter()
-        if track := recorder.here():
+        if track := recorder.current_track():
             track.epoch = load.epoch
         if load.reads:
             self._stored = self._permuted = {}  # so that the old file's memory is free before the new one's is taken
-            self._stored = _read(self._dataset, load.file, self._cost(load.epoch))
+            self._stored = _read_file(self._dataset, load.file, self._cost(load.epoch))
         rows = load.ids - self._dataset.manifest.files[load.file].first
-        self._permuted = _permuted(self._stored, rows, self._cost(load.epoch))
+        self._permuted = _permute_rows(self._stored, rows, self._cost(load.epoch))
         self._left, self._at = len(load.ids), 0
         if track is not None:
             track.add(LOAD_FILE, started, time.perf_counter(), file=load.file)
@@ -160,7 +160,7 @@ def _deliver(dataset: Dataset, plan: Plan, cost: CostOf) -> Iterator[Batch]:
         yield Batch(ids, tuple(Block.even(parts[0] if len(parts) == 1 else np.concatenate(parts)) for parts in columns))
 
 
-def _read(dataset: Dataset, file: int, cost: Cost) -> Arrays:
+def _read_file(dataset: Dataset, file: int, cost: Cost) -> Arrays:
     """The whole datasets of a file ("HDF5 File Read"), images transposed to NHWC (part of "Load File")."""
     import h5py  # type: ignore[import-untyped]  # it has no stubs; late, for its 0.1 s
 
@@ -178,7 +178,7 @@ def _read(dataset: Dataset, file: int, cost: Cost) -> Arrays:
     size = int(dataset.locate(np.arange(entry.first, entry.first + entry.samples), FIELDS)[2].sum())
     cost.read_seconds += read - started
     cost.bytes_requested += size
-    if track := recorder.here():
+    if track := recorder.current_track():
         track.add(FILE_READ, started, read, size, file=file)
         track.add(OPEN, started, opened, file=file)
     arrays["data"] = np.ascontiguousarray(np.transpose(arrays["data"], [0, 2, 3, 1]))
@@ -187,7 +187,7 @@ def _read(dataset: Dataset, file: int, cost: Cost) -> Arrays:
     return arrays
 
 
-def _permuted(stored: Arrays, rows: Ids, cost: Cost) -> Arrays:
+def _permute_rows(stored: Arrays, rows: Ids, cost: Cost) -> Arrays:
     """All arrays of a file permuted: `rows` first, then those that the plan leaves out."""
     started = time.perf_counter()
     order = np.concatenate([rows, np.setdiff1d(np.arange(len(stored["label"])), rows)])

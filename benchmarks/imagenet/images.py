@@ -29,7 +29,7 @@ def rgb(content: bytes | memoryview) -> Any:
     from PIL import Image, ImageChops
 
     try:
-        with _opened(content) as file:
+        with _open_image(content) as file:
             if file.mode == "CMYK" and _ADOBE not in file.info:  # Pillow takes all for inverted, TensorFlow the marked
                 return ImageChops.invert(file).convert("RGB")
             if file.mode.startswith("I;16") or file.mode == "I":  # 16 bits: the upper 8, as TensorFlow asks libpng for
@@ -38,7 +38,7 @@ def rgb(content: bytes | memoryview) -> Any:
                 return file.convert("RGBA").convert("RGB")
             return file.convert("RGB")
     except _failures() as error:
-        raise _none(error) from error
+        raise _not_an_image(error) from error
 
 
 def fault(content: bytes | memoryview) -> str | None:
@@ -47,12 +47,12 @@ def fault(content: bytes | memoryview) -> str | None:
         if bytes(content[-2:]) != _JPEG_END:
             rgb(content)
             return None
-        with _opened(content):
+        with _open_image(content):
             return None
     except DataError as error:
         return str(error)
     except _failures() as error:
-        return str(_none(error))
+        return str(_not_an_image(error))
 
 
 def record_fault(record: bytes | memoryview) -> str | None:
@@ -64,7 +64,7 @@ def record_fault(record: bytes | memoryview) -> str | None:
     return fault(images[0]) if isinstance(images, list) and len(images) == 1 else "The record has no 'image/encoded'."
 
 
-def _opened(content: bytes | memoryview) -> Any:
+def _open_image(content: bytes | memoryview) -> Any:
     """A Pillow image whose size is known and bounded, and whose pixels are not decoded yet."""
     from PIL import Image
 
@@ -85,7 +85,7 @@ def _failures() -> tuple[type[Exception], ...]:
     return (*known, Image.DecompressionBombError, Warning)  # warnings, where somebody has made them errors
 
 
-def _none(error: Exception) -> DataError:
+def _not_an_image(error: Exception) -> DataError:
     if type(error).__name__.startswith("DecompressionBomb"):
         return DataError(f"The image has too many pixels: at most {MOST_PIXELS} are decoded.")
     return DataError(f"The image is no JPEG, PNG, GIF or BMP that can be decoded: {error}.")

@@ -23,7 +23,7 @@ from dlio_bench.datagen.layout import (
     Integers,
     Layout,
     Split,
-    Written,
+    WrittenFile,
     ids_in,
 )
 
@@ -230,17 +230,17 @@ def raw_files(files: int, *, split: str, first: int = 0) -> tuple[FileSpec, ...]
     return tuple(specs)
 
 
-def write(path: Path, spec: FileSpec, seed: int, *, shrink: int, fill: str) -> Written:
+def write(path: Path, spec: FileSpec, seed: int, *, shrink: int, fill: str) -> WrittenFile:
     """One shard. OSError."""
     samples = ids_in(spec, seed, labels).tolist()
     return tfrecord.write(path, (record(seed, sample, shrink, fill) for sample in samples))
 
 
-def write_raw(path: Path, spec: FileSpec, seed: int, *, shrink: int, fill: str) -> Written:
+def write_raw(path: Path, spec: FileSpec, seed: int, *, shrink: int, fill: str) -> WrittenFile:
     """One image. OSError."""
     content = picture(seed, spec.first, shrink, fill).content
     path.write_bytes(content)
-    return Written(
+    return WrittenFile(
         extents=np.array([[[0, len(content), len(content)]]], dtype=np.int64),
         checksums=np.array([[crc32c(content)]], dtype=np.uint32),
     )

@@ -94,7 +94,7 @@ def encode_strips(
     values[..., 0] = np.diff(np.clip(values[..., 0], -_MOST, _MOST), axis=1, prepend=0)
     np.clip(values[..., 1:], -_MOST, _MOST, out=values[..., 1:])
     codes, lengths = _tokens(values.reshape(-1, 64))
-    return _packed(codes.reshape(count, -1), lengths.reshape(count, -1))
+    return _pack_codes(codes.reshape(count, -1), lengths.reshape(count, -1))
 
 
 def _tokens(blocks: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
@@ -120,7 +120,7 @@ def _tokens(blocks: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.uint64], npt.
     return codes, lengths
 
 
-def _packed(codes: npt.NDArray[np.uint64], lengths: npt.NDArray[np.int64]) -> list[bytes]:
+def _pack_codes(codes: npt.NDArray[np.uint64], lengths: npt.NDArray[np.int64]) -> list[bytes]:
     """Each row of codes as bytes: filled with 1s to a whole byte, and a zero behind every 0xFF."""
     total = lengths.sum(axis=1)
     padded = (total + 7) // 8 * 8
@@ -191,7 +191,7 @@ _RESTARTS = [struct.pack(">BB", 0xFF, 0xD0 + number) for number in range(8)]  # 
 SCRAMBLE = 0x9E3779B97 | 1  # odd: a bijection of 40 bits
 
 
-class Pool(Struct, frozen=True):
+class StripPool(Struct, frozen=True):
     """The strips of a seed."""
 
     pieces: tuple[bytes, ...]  # [PALETTES x STRIPS], without the marker that follows each
@@ -199,7 +199,7 @@ class Pool(Struct, frozen=True):
     means: npt.NDArray[np.float64]  # [PALETTES]
 
 
-class Plan(Struct, frozen=True):
+class PicturePlan(Struct, frozen=True):
     """A picture before it is joined: its size in pixels and the number of each strip in the pool, in scan order."""
 
     width: int
@@ -222,7 +222,7 @@ def make(source: np.random.SFC64, seed: int, sample: int, label: int, size: int)
     return b"".join(pieces), made.width, made.height
 
 
-def plan(source: np.random.SFC64, seed: int, sample: int, label: int, size: int) -> Plan:
+def plan(source: np.random.SFC64, seed: int, sample: int, label: int, size: int) -> PicturePlan:
     """What `make` joins."""
     palettes = [(label - 1) // PALETTES**part % PALETTES for part in reversed(range(PARTS))]
     means = pool(seed).means
@@ -239,7 +239,7 @@ def plan(source: np.random.SFC64, seed: int, sample: int, label: int, size: int)
     spelt = sample * SCRAMBLE % STRIPS**FEWEST
     drawn[:FEWEST] = [spelt // STRIPS**place % STRIPS for place in range(FEWEST)]
     cropped = int(words[1]) % CROPPED, (int(words[1]) >> 8) % CROPPED
-    return Plan(WIDTH * columns - cropped[0], HEIGHT * rows - cropped[1], base + drawn)
+    return PicturePlan(WIDTH * columns - cropped[0], HEIGHT * rows - cropped[1], base + drawn)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -258,9 +258,9 @@ def palette(number: int) -> tuple[tuple[float, float, float], float, float]:
 
 
 @cache
-def pool(seed: int) -> Pool:
+def pool(seed: int) -> StripPool:
     """All strips, made once a process: about a second and 4 MB."""
     encoded = [encode_strips(*palette(number), count=STRIPS, seed=seed, number=number) for number in range(PALETTES)]
     pieces = tuple(piece for of_palette in encoded for piece in of_palette)
     lengths = np.array([len(piece) + len(END) for piece in pieces])
-    return Pool(pieces, lengths, lengths.reshape(PALETTES, STRIPS).mean(axis=1))
+    return StripPool(pieces, lengths, lengths.reshape(PALETTES, STRIPS).mean(axis=1))

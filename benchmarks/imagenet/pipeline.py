@@ -29,7 +29,7 @@ from dlio_bench.batches import Batch, Block, Ids, is_validation
 from dlio_bench.benchmarks import tensors
 from dlio_bench.benchmarks.imagenet.decode import COLOURS, FIELDS, MEANS, SHORTER, SIDE, folder_labels
 from dlio_bench.benchmarks.pipeline import ANEW, CostOf, Decode, Plan, Upstream, failure_of_files
-from dlio_bench.benchmarks.records import bytes_asked, framing_bytes, interleaved, paths
+from dlio_bench.benchmarks.records import framing_bytes, interleave_files, paths, requested_bytes
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError, DataError
 
@@ -72,9 +72,9 @@ class Images:
 
         return Decode(FIELDS, 4 * (SIDE * SIDE * COLOURS + 1), apply, _WHAT, many)
 
-    def asks(self, dataset: Dataset, plan: Plan) -> dict[int, int]:
-        """See Pipeline.asks."""
-        return bytes_asked(dataset, plan)
+    def requested_bytes(self, dataset: Dataset, plan: Plan) -> dict[int, int]:
+        """See Pipeline.requested_bytes."""
+        return requested_bytes(dataset, plan)
 
     @contextmanager
     def batches(self, dataset: Dataset, plan: Plan, cost: CostOf) -> Iterator[Iterator[Batch]]:
@@ -105,7 +105,7 @@ class Images:
         auto = self._tf.data.AUTOTUNE
         # a stretch is all training or all validation, which is not shuffled
         files, items = (0, 0) if is_validation(stretch.batches[0][0]) else (FILE_BUFFER, SAMPLE_BUFFER)
-        records = interleaved(
+        records = interleave_files(
             dataset, stretch.epochs, files=files, cycle=CYCLE, calls=auto, items=items, ahead=stretch.size
         )
         return records.map(tensors.plain(stage), num_parallel_calls=auto).batch(stretch.size).prefetch(auto)
@@ -117,7 +117,7 @@ class Images:
         return names.map(load, num_parallel_calls=RAW_CALLS).batch(stretch.size)
 
     def _limits(self, dataset: Dataset) -> Any:
-        return tensors.limited(RAW_INTER_OP if _is_bare(dataset) else tensors.cores(), _INTRA_OP)
+        return tensors.thread_options(RAW_INTER_OP if _is_bare(dataset) else tensors.cores(), _INTRA_OP)
 
     def _stage(self, dataset: Dataset) -> Any:
         """(id, record) -> image float32 [224, 224, 3], label, id, bytes of the record."""
@@ -127,11 +127,11 @@ class Images:
 
         def stage(sample: Any, record: Any) -> tuple[Any, Any, Any, Any]:
             if labels is None:
-                content, label, boxes = _parsed(tf, record)
+                content, label, boxes = _parse_example(tf, record)
             else:
                 content, label, boxes = record, labels[sample], tf.zeros([1, 0, 4])
             image = tf.cond(
-                sample < training, lambda: _distorted(tf, content, boxes, sample), lambda: _centre(tf, content)
+                sample < training, lambda: _distort_image(tf, content, boxes, sample), lambda: _crop_centre(tf, content)
             )
             image.set_shape((SIDE, SIDE, COLOURS))
             return image - tf.constant(MEANS), label, sample, tf.strings.length(record)
@@ -139,7 +139,7 @@ class Images:
         return stage
 
 
-def _parsed(tf: Any, record: Any) -> tuple[Any, Any, Any]:
+def _parse_example(tf: Any, record: Any) -> tuple[Any, Any, Any]:
     """Encoded image, label, and boxes [1, boxes, 4] of an Example (imagenet_main.py, _parse_example_proto)."""
     features = {
         "image/encoded": tf.io.FixedLenFeature([], tf.string),
@@ -152,16 +152,16 @@ def _parsed(tf: Any, record: Any) -> tuple[Any, Any, Any]:
     return parsed["image/encoded"], tf.cast(parsed["image/class/label"], tf.int32), boxes
 
 
-def _distorted(tf: Any, content: Any, boxes: Any, sample: Any) -> Any:
+def _distort_image(tf: Any, content: Any, boxes: Any, sample: Any) -> Any:
     """A training image: a random crop, flipped or not, resized (imagenet_preprocessing.py, _decode_crop_and_flip)."""
     seed = tf.stack([sample, tf.zeros_like(sample)])
     is_jpeg = tf.io.is_jpeg(content)
 
-    def decoded() -> Any:  # the few files that are no JPEG, whatever their names say
+    def decode_image() -> Any:  # the few files that are no JPEG, whatever their names say
         return tf.io.decode_image(content, channels=COLOURS, expand_animations=False)
 
     start, size, _ = tf.image.stateless_sample_distorted_bounding_box(
-        tf.cond(is_jpeg, lambda: tf.io.extract_jpeg_shape(content), lambda: tf.shape(decoded())),
+        tf.cond(is_jpeg, lambda: tf.io.extract_jpeg_shape(content), lambda: tf.shape(decode_image())),
         boxes,
         seed,
         min_object_covered=_COVERED,
@@ -174,21 +174,21 @@ def _distorted(tf: Any, content: Any, boxes: Any, sample: Any) -> Any:
     image = tf.cond(
         is_jpeg,
         lambda: tf.io.decode_and_crop_jpeg(content, window, channels=COLOURS),
-        lambda: tf.slice(decoded(), tf.concat([start[:2], [0]], axis=0), tf.concat([size[:2], [COLOURS]], axis=0)),
+        lambda: tf.slice(decode_image(), tf.concat([start[:2], [0]], axis=0), tf.concat([size[:2], [COLOURS]], axis=0)),
     )
-    return _resized(tf, tf.image.stateless_random_flip_left_right(image, seed), (SIDE, SIDE))
+    return _resize_image(tf, tf.image.stateless_random_flip_left_right(image, seed), (SIDE, SIDE))
 
 
-def _centre(tf: Any, content: Any) -> Any:
+def _crop_centre(tf: Any, content: Any) -> Any:
     """A validation image: its shorter side resized to 256, and the middle of that (_aspect_preserving_resize)."""
     image = tf.io.decode_image(content, channels=COLOURS, expand_animations=False)
     shape = tf.cast(tf.shape(image)[:2], tf.float32)
     whole = tf.cast(shape * (SHORTER / tf.reduce_min(shape)), tf.int32)
     start = tf.concat([(whole - SIDE) // 2, [0]], axis=0)
-    return tf.slice(_resized(tf, image, whole), start, (SIDE, SIDE, COLOURS))
+    return tf.slice(_resize_image(tf, image, whole), start, (SIDE, SIDE, COLOURS))
 
 
-def _resized(tf: Any, image: Any, size: Any) -> Any:
+def _resize_image(tf: Any, image: Any, size: Any) -> Any:
     """As TensorFlow 1 did: pixels are taken at their corners, and none are averaged where many become one."""
     return tf.compat.v1.image.resize(image, size, method="bilinear", align_corners=False)
 

@@ -15,7 +15,7 @@ from dlio_bench.atomic_files import write_at
 from dlio_bench.benchmarks.wsi import slides
 from dlio_bench.datagen import random_bytes
 from dlio_bench.datagen.formats import hdf5
-from dlio_bench.datagen.layout import PHYSICAL, TRAIN, Field, FileSpec, Layout, Split, Written
+from dlio_bench.datagen.layout import PHYSICAL, TRAIN, Field, FileSpec, Layout, Split, WrittenFile
 
 COLOURS = 3
 TINY_TILE = 100  # pixels of a side; a tiny slide is one tile
@@ -64,13 +64,13 @@ def spec_files(files: int, *, tiny: bool) -> tuple[FileSpec, ...]:
     return tuple(FileSpec(f"slide-{n:04d}.h5", starts[n], starts[n + 1] - starts[n]) for n in range(files))
 
 
-def write(path: Path, spec: FileSpec, seed: int, *, side: int, fill: str) -> Written:
+def write(path: Path, spec: FileSpec, seed: int, *, side: int, fill: str) -> WrittenFile:
     """One slide, tile by tile. OSError."""
     shape = (side, side, COLOURS)
     offsets = hdf5.allocate(path, [(TILES, "|u1", (spec.samples, *shape)), (PLACES, "<i4", (spec.samples, 4))])
     size = side * side * COLOURS
     samples = range(spec.first, spec.first + spec.samples)
-    places = np.array([slides.place(n, tiny=side == TINY_TILE, size=side) for n in samples], dtype="<i4")
+    places = np.array([slides.tile_place(n, tiny=side == TINY_TILE, size=side) for n in samples], dtype="<i4")
     checksums = np.empty((spec.samples, 2), dtype=np.uint32)
     handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
@@ -86,4 +86,4 @@ def write(path: Path, spec: FileSpec, seed: int, *, side: int, fill: str) -> Wri
     lengths = np.array([size, PLACE_BYTES])
     extents[:, :, 1:] = lengths[:, None]
     extents[:, :, 0] = np.array([offsets[TILES], offsets[PLACES]]) + np.arange(spec.samples)[:, None] * lengths
-    return Written(extents, checksums)
+    return WrittenFile(extents, checksums)

@@ -12,7 +12,7 @@ from dlio_bench.benchmarks.model import ALL, HIGHER, Counts, Cutting, Fields, Mo
 from dlio_bench.benchmarks.schedules import constant
 from dlio_bench.benchmarks.wsi.decode import side_of_patch
 from dlio_bench.benchmarks.wsi.layout import COLOURS, PLACES, TILES
-from dlio_bench.benchmarks.wsi.slides import Place
+from dlio_bench.benchmarks.wsi.slides import TilePlace
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import hdf5
 
@@ -40,14 +40,14 @@ def write_predictions(dataset: Dataset, by_tile: Mapping[int, Probabilities], fo
             continue
         places = np.frombuffer(hdf5.read_field(dataset.path(number), PLACES), "<i4").reshape(-1, 4)
         text = "".join(
-            line for tile in tiles for line in lines(Place(*places[tile].tolist()), by_tile[entry.first + tile])
+            line for tile in tiles for line in lines(TilePlace(*places[tile].tolist()), by_tile[entry.first + tile])
         )
         slide = folder / Path(entry.name).stem
         slide.mkdir(parents=True, exist_ok=True)
         write_whole(slide / PREDICTIONS_FILE, text.encode())
 
 
-def lines(place: Place, values: Probabilities) -> Iterator[str]:
+def lines(place: TilePlace, values: Probabilities) -> Iterator[str]:
     """`x y probability` of each patch of a tile: its middle, in pixels of the slide."""
     side = round(len(values) ** 0.5)
     step = place.width / side

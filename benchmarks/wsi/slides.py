@@ -33,7 +33,7 @@ def tile(source: np.random.SFC64, side: int) -> Pixels:
     """uint8 [rows, columns, 3] of `side` pixels, a multiple of 2 x CELL."""
     cells = side // CELL
     texture = random_bytes.octets(source, side * side * 3).reshape(side, side, 3)
-    here = _spread(random_bytes.octets(source, _GRID * _GRID).reshape(_GRID, _GRID) / 255, cells) > _TISSUE
+    here = _interpolate(random_bytes.octets(source, _GRID * _GRID).reshape(_GRID, _GRID) / 255, cells) > _TISSUE
     quarters = random_bytes.octets(source, 4).reshape(2, 2) >= _EMPTY
     here &= quarters.repeat(cells // 2, axis=0).repeat(cells // 2, axis=1)
     density = 32 + int(random_bytes.octets(source, 1)[0]) // 2  # of 256 cells
@@ -46,7 +46,7 @@ def tile(source: np.random.SFC64, side: int) -> Pixels:
     return made
 
 
-def _spread(knots: npt.NDArray[np.float64], cells: int) -> npt.NDArray[np.float64]:
+def _interpolate(knots: npt.NDArray[np.float64], cells: int) -> npt.NDArray[np.float64]:
     """Values between knots [k, k], linear along both axes, at the middles of [cells, cells]."""
     at = (np.arange(cells) + 0.5) / cells * (len(knots) - 1)
     low = at.astype(np.int64)
@@ -75,7 +75,7 @@ WIDTHS = (1000, 2000)  # pixels of a tile's side in the slide: int(1000 * mag / 
 _KEY = 0x7769_7369  # of the drawing, the same for all datasets: sizes belong to the layout
 
 
-class Place(NamedTuple):
+class TilePlace(NamedTuple):
     """Where a tile lies: pixels of the slide. A published tile has them in its name."""
 
     x: int
@@ -104,7 +104,7 @@ def firsts(tiny: bool, times: int = 1) -> npt.NDArray[np.int64]:
     return np.concatenate(([0], np.cumsum(counts)))
 
 
-def place(sample: int, *, tiny: bool, size: int) -> Place:
+def tile_place(sample: int, *, tiny: bool, size: int) -> TilePlace:
     """Where a tile of all slides lies in its own."""
     times = 1
     while sample >= firsts(tiny, times)[-1]:
@@ -114,4 +114,4 @@ def place(sample: int, *, tiny: bool, size: int) -> Place:
     number, tiles = sample - int(starts[slide]), int(starts[slide + 1] - starts[slide])
     column, row = divmod(number, isqrt(tiles - 1) + 1)
     width = WIDTHS[slide % len(WIDTHS)]
-    return Place(FIRST + column * width, FIRST + row * width, width, size)
+    return TilePlace(FIRST + column * width, FIRST + row * width, width, size)

@@ -9,13 +9,13 @@ from typing import Protocol
 import numpy as np
 from msgspec import Struct
 
-from dlio_bench.datagen.layout import Checksums, Extents, Field, Written
+from dlio_bench.datagen.layout import Checksums, Extents, Field, WrittenFile
 from dlio_bench.errors import DataError
 
 H5PY, TF_DATA, DALI = "h5py", "tf.data", "dali"
 
 
-class Opened(Protocol):
+class OpenContainer(Protocol):
     """A file opened by its container's library."""
 
     def fetch(self, field: str, place: int, out: memoryview) -> None:
@@ -63,8 +63,8 @@ class Container(Struct, frozen=True):
     locate: Callable[[Path, Sequence[Field]], Extents]
     endings: tuple[str, ...]
     decode: Callable[[memoryview, memoryview], None] | None = None
-    measure: Callable[[Path, Sequence[Field]], Written] | None = None
-    library: Callable[[Path], "Opened"] | None = None
+    measure: Callable[[Path, Sequence[Field]], WrittenFile] | None = None
+    library: Callable[[Path], "OpenContainer"] | None = None
     by_library: str | None = None
     checksums: Callable[[Path, Extents], Checksums] | None = None
     read_with: str | None = None
@@ -78,7 +78,9 @@ class Container(Struct, frozen=True):
 
 
 @contextmanager
-def opened(path: Path, container: Container, names: Sequence[str]) -> Iterator[Callable[[int, int, int, int], bytes]]:
+def open_container(
+    path: Path, container: Container, names: Sequence[str]
+) -> Iterator[Callable[[int, int, int, int], bytes]]:
     """(column, offset, stored bytes, delivered bytes) -> what is delivered of an open file. DataError; OSError.
 
     names: the fields, by column.
@@ -86,16 +88,16 @@ def opened(path: Path, container: Container, names: Sequence[str]) -> Iterator[C
     if container.library is not None:
         with closing(container.library(path)) as file:
 
-            def fetched(column: int, offset: int, _: int, delivered: int) -> bytes:
+            def fetch_field(column: int, offset: int, _: int, delivered: int) -> bytes:
                 out = bytearray(delivered)
                 file.fetch(names[column], offset, memoryview(out))
                 return bytes(out)
 
-            yield fetched
+            yield fetch_field
         return
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
-    def read(_: int, offset: int, stored: int, delivered: int) -> bytes:
+    def read_field(_: int, offset: int, stored: int, delivered: int) -> bytes:
         content = os.pread(handle, stored, offset)
         if len(content) != stored:
             raise DataError(f"{path} ends before byte {offset + stored}, where its metadata place a sample.")
@@ -106,7 +108,7 @@ def opened(path: Path, container: Container, names: Sequence[str]) -> Iterator[C
         return bytes(out)
 
     try:
-        yield read
+        yield read_field
     finally:
         os.close(handle)
 

@@ -44,7 +44,7 @@ def encode(features: Mapping[str, Feature]) -> list[Piece]:
     for name, value in features.items():
         number, body = _list(value)
         entries += _field(1, [_key(name), *_field(2, _field(number, body))])
-    return _joined(_field(1, entries))
+    return _join_pieces(_field(1, entries))
 
 
 def decode(message: Piece) -> dict[str, Decoded]:
@@ -58,24 +58,24 @@ def decode(message: Piece) -> dict[str, Decoded]:
             key = b"".join(_messages(entry, 1))
             value = list(_messages(entry, 2))
             try:
-                features[key.decode()] = _decoded(value[-1]) if value else []
+                features[key.decode()] = _decode_feature(value[-1]) if value else []
             except UnicodeDecodeError as error:
-                raise _malformed("a feature's name is not text") from error
+                raise _malformed_error("a feature's name is not text") from error
     return features
 
 
 def _list(value: Feature) -> tuple[int, list[Piece]]:
     if isinstance(value, np.ndarray):
         if value.dtype == np.float32:
-            return _FLOATS, _packed(value.astype("<f4", copy=False).tobytes())
+            return _FLOATS, _pack_bytes(value.astype("<f4", copy=False).tobytes())
         if value.dtype == np.int64:
-            return _INTEGERS, _packed(b"".join(_varint(number) for number in value.tolist()))
+            return _INTEGERS, _pack_bytes(b"".join(_varint(number) for number in value.tolist()))
         raise TypeError(f"a feature of {value.dtype} has no list type; use float32, int64 or bytes")
     values = [value] if isinstance(value, (bytes, bytearray, memoryview)) else value
     return _BYTES, [piece for one in values for piece in _field(1, [one])]
 
 
-def _packed(content: bytes) -> list[Piece]:
+def _pack_bytes(content: bytes) -> list[Piece]:
     return _field(1, [content]) if content else []
 
 
@@ -103,7 +103,7 @@ def _varint(number: int) -> bytes:
     return bytes(out)
 
 
-def _joined(pieces: list[Piece]) -> list[Piece]:
+def _join_pieces(pieces: list[Piece]) -> list[Piece]:
     """Neighbouring small pieces as one: a record is then a few writes."""
     joined: list[Piece] = []
     small = bytearray()
@@ -118,7 +118,7 @@ def _joined(pieces: list[Piece]) -> list[Piece]:
     return [*joined, bytes(small)] if small else joined
 
 
-def _decoded(feature: memoryview) -> Decoded:
+def _decode_feature(feature: memoryview) -> Decoded:
     values: Decoded = []
     for number, _, body in _fields(feature):
         if number == _BYTES:
@@ -136,7 +136,7 @@ def _floats(body: memoryview) -> npt.NDArray[np.float32]:
         if number != 1:
             continue
         if wire not in (_LENGTH, _FIXED32) or len(_view(value)) % 4:
-            raise _malformed("a float list is not made of 4-byte numbers")
+            raise _malformed_error("a float list is not made of 4-byte numbers")
         parts.append(np.frombuffer(_view(value), dtype="<f4"))
     return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype="<f4"), *parts])
 
@@ -154,7 +154,7 @@ def _integers(body: memoryview) -> npt.NDArray[np.int64]:
                 integer, at = _read_varint(packed, at)
                 numbers.append(integer)
         else:
-            raise _malformed("an int64 list is not made of varints")
+            raise _malformed_error("an int64 list is not made of varints")
     return np.array(numbers, dtype=np.uint64).view(np.int64)
 
 
@@ -163,7 +163,7 @@ def _messages(body: memoryview, wanted: int) -> Iterator[memoryview]:
     for number, wire, value in _fields(body):
         if number == wanted:
             if wire != _LENGTH:
-                raise _malformed(f"field {wanted} has wire type {wire}")
+                raise _malformed_error(f"field {wanted} has wire type {wire}")
             yield _view(value)
 
 
@@ -182,9 +182,9 @@ def _fields(body: memoryview) -> Iterator[tuple[int, int, memoryview | int]]:
         elif wire in (_FIXED32, _FIXED64):
             length = 4 if wire == _FIXED32 else 8
         else:
-            raise _malformed(f"wire type {wire} at byte {at}")
+            raise _malformed_error(f"wire type {wire} at byte {at}")
         if at + length > len(body):
-            raise _malformed(f"a field of {length} bytes where {len(body) - at} are left")
+            raise _malformed_error(f"a field of {length} bytes where {len(body) - at} are left")
         yield number, wire, body[at : at + length]
         at += length
 
@@ -198,16 +198,16 @@ def _read_varint(body: memoryview, at: int) -> tuple[int, int]:
         number |= (octet & 0x7F) << 7 * place
         if octet < _CONTINUES:
             return number & (1 << 64) - 1, at + place + 1
-    raise _malformed("a number does not end")
+    raise _malformed_error("a number does not end")
 
 
 def _view(value: memoryview | int | Any) -> memoryview:
     if not isinstance(value, memoryview):
-        raise _malformed("a number where a message should be")
+        raise _malformed_error("a number where a message should be")
     return value
 
 
-def _malformed(problem: str) -> DataError:
+def _malformed_error(problem: str) -> DataError:
     return DataError(
         f"The record is not a tf.train.Example: {problem}. Restore its file, or generate the dataset anew."
     )

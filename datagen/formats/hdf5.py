@@ -40,7 +40,7 @@ def allocate(path: Path, datasets: Sequence[tuple[str, str, tuple[int, ...]]]) -
     The contents are left for plain writes at these offsets. All properties stay HDF5's defaults (allocation late,
     no fill): writing one element is what allocates a contiguous dataset. OSError.
     """
-    plan = _planned(tuple(datasets))
+    plan = _plan_file(tuple(datasets))
     with path.open("wb", buffering=0) as file:
         for start, content in plan.parts:
             write_at(file.fileno(), content, start)
@@ -57,14 +57,14 @@ class _Plan(Struct, frozen=True):
 
 
 @functools.lru_cache(maxsize=16)
-def _planned(datasets: tuple[tuple[str, str, tuple[int, ...]], ...]) -> _Plan:
+def _plan_file(datasets: tuple[tuple[str, str, tuple[int, ...]], ...]) -> _Plan:
     """What HDF5 makes of `datasets`, in a file aside that takes a few pages of memory.
 
     Aside, since HDF5 (2.0) cannot close a file of several datasets on a disk that fills up, and crashes at its next
     use or at the end of the process. Once for all files of a layout: equal datasets are laid out alike.
     """
     contents = sum(math.prod(shape) * np.dtype(dtype).itemsize for _, dtype, shape in datasets)
-    with NamedTemporaryFile(dir=_aside()) as aside:
+    with NamedTemporaryFile(dir=_scratch_folder()) as aside:
         aside.truncate(contents + _ROOM)  # a limit on the size of files is met here, before HDF5 meets it
         with _h5py().File(aside.name, "w", locking=False) as file:
             for number, (name, dtype, shape) in enumerate(datasets):
@@ -77,7 +77,7 @@ def _planned(datasets: tuple[tuple[str, str, tuple[int, ...]], ...]) -> _Plan:
         return _Plan(offsets, tuple(_parts(aside.fileno())), os.fstat(aside.fileno()).st_size)
 
 
-def _aside() -> Path | None:
+def _scratch_folder() -> Path | None:
     """The folder of a small file: in memory where that has room, else wherever this machine keeps temporary files."""
     return SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) and (free_bytes(SHARED_MEMORY) or 0) > _ROOM else None
 
@@ -107,7 +107,7 @@ def write_chunks(
     OSError.
     """
     offsets = {}
-    with _created(path, libver) as file:
+    with _create_file(path, libver) as file:
         folder = file.create_group(group)
         for name, values in datasets.items():
             dataset = folder.create_dataset(name, values.shape, values.dtype, chunks=values.shape)
@@ -117,7 +117,7 @@ def write_chunks(
 
 
 @contextmanager
-def _created(path: Path, libver: tuple[str, str]) -> Iterator[Any]:
+def _create_file(path: Path, libver: tuple[str, str]) -> Iterator[Any]:
     """A new file, not locked: it is nobody else's yet, and some file systems cannot lock."""
     try:
         with _h5py().File(path, "w", locking=False, libver=libver) as file:
@@ -160,7 +160,7 @@ def locate(path: Path, fields: Sequence[Field]) -> Extents:
     sample. DataError, naming file and dataset, when one is absent, ambiguous, of another shape or dtype, or stored so
     that a plain read cannot find it.
     """
-    return _located(path, fields, _plainly)
+    return _locate_fields(path, fields, _contiguous_extents)
 
 
 def locate_rows(path: Path, fields: Sequence[Field]) -> Extents:
@@ -168,10 +168,10 @@ def locate_rows(path: Path, fields: Sequence[Field]) -> Extents:
 
     The place is the index along the dataset's first axis, or WHOLE.
     """
-    return _located(path, fields, _by_row)
+    return _locate_fields(path, fields, _by_row)
 
 
-def _located(path: Path, fields: Sequence[Field], lay: "Lay") -> Extents:
+def _locate_fields(path: Path, fields: Sequence[Field], lay: "Lay") -> Extents:
     try:
         with _h5py().File(path, "r", locking=False) as file:
             datasets = datasets_of(file)
@@ -248,7 +248,7 @@ MOST_ROWS = 1 << 24  # of a dataset: published files have 709 samples
 Lay = Callable[[Path, str, Any, int, int, int], Extents]
 
 
-def _plainly(path: Path, name: str, dataset: Any, first: int, rows: int, length: int) -> Extents:
+def _contiguous_extents(path: Path, name: str, dataset: Any, first: int, rows: int, length: int) -> Extents:
     """Bytes of the file."""
     offsets = _start(path, name, dataset) + (max(first, 0) + np.arange(rows, dtype=np.int64)) * length
     return np.stack([offsets, np.full_like(offsets, length)], axis=1)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from crc32c import crc32c
 from isal import igzip_lib, isal_zlib
 
-from dlio_bench.datagen.layout import Checksums, Extents, Field, Written
+from dlio_bench.datagen.layout import Checksums, Extents, Field, WrittenFile
 from dlio_bench.errors import DataError
 
 Piece = bytes | bytearray | memoryview  # a record is given in pieces, so that large arrays are never copied
@@ -34,13 +34,13 @@ MOST_BYTES = 1 << 30  # of a record: the largest published one has 17 MB, and GZ
 _IsalError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # the stub names an instance
 
 
-def masked(crc: int) -> int:
+def mask_crc(crc: int) -> int:
     """A CRC as TFRecord stores it: rotated right by 15 bits, plus a constant."""
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def unmasked(stored: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    """CRCs of what `masked` makes of them."""
+def unmask_crcs(stored: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    """CRCs of what `mask_crc` makes of them."""
     turned = stored - np.uint32(0xA282EAD8)  # modulo 2^32
     return (turned << np.uint32(15)) | (turned >> np.uint32(17))
 
@@ -48,15 +48,15 @@ def unmasked(stored: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
 def head(length: int) -> bytes:
     """The 12 bytes before a payload of `length` bytes."""
     packed = struct.pack("<Q", length)
-    return packed + struct.pack("<I", masked(crc32c(packed)))
+    return packed + struct.pack("<I", mask_crc(crc32c(packed)))
 
 
 def tail(crc: int) -> bytes:
     """The 4 bytes behind a payload whose CRC32C is `crc`."""
-    return struct.pack("<I", masked(crc))
+    return struct.pack("<I", mask_crc(crc))
 
 
-def write(path: Path, records: Iterable[Sequence[Piece]]) -> Written:
+def write(path: Path, records: Iterable[Sequence[Piece]]) -> WrittenFile:
     """Write a plain TFRecord file; one field a sample, the payload. OSError."""
     extents, checksums = [], []
     offset = 0
@@ -70,10 +70,10 @@ def write(path: Path, records: Iterable[Sequence[Piece]]) -> Written:
             extents.append((offset + HEAD, length, length))
             checksums.append(crc)
             offset += HEAD + length + TAIL
-    return _written(extents, checksums)
+    return _file_contents(extents, checksums)
 
 
-def write_gzip(path: Path, pieces: Sequence[Piece], level: int = GZIP_LEVEL) -> Written:
+def write_gzip(path: Path, pieces: Sequence[Piece], level: int = GZIP_LEVEL) -> WrittenFile:
     """Write a GZIP TFRecord file of one record: its stored extent is the whole file. OSError."""
     length, crc = _measure(pieces)
     packer = isal_zlib.compressobj(level, isal_zlib.DEFLATED, _GZIP_WINDOW)
@@ -82,7 +82,7 @@ def write_gzip(path: Path, pieces: Sequence[Piece], level: int = GZIP_LEVEL) -> 
         for piece in (head(length), *pieces, tail(crc)):
             stored += file.write(packer.compress(piece))
         stored += file.write(packer.flush())
-    return _written([(0, stored, length)], [crc])
+    return _file_contents([(0, stored, length)], [crc])
 
 
 def decode_gzip(stored: memoryview, out: memoryview) -> None:
@@ -141,7 +141,7 @@ def checksums(path: Path, extents: Extents) -> Checksums:
             stored += os.pread(file.fileno(), TAIL, end)
     if len(stored) != TAIL * len(extents):
         raise DataError(f"{path} ends inside a record. {_ANEW}")
-    return unmasked(np.frombuffer(stored, dtype="<u4").astype(np.uint32))[:, None]
+    return unmask_crcs(np.frombuffer(stored, dtype="<u4").astype(np.uint32))[:, None]
 
 
 def records(path: Path, *, compressed: bool = False) -> Iterator[bytes]:
@@ -153,7 +153,7 @@ def records(path: Path, *, compressed: bool = False) -> Iterator[bytes]:
         raise DataError(f"{path}: the GZIP stream cannot be unpacked: {error}. {_ANEW}") from error
 
 
-def measure_gzip(path: Path, fields: Sequence[Field]) -> Written:
+def measure_gzip(path: Path, fields: Sequence[Field]) -> WrittenFile:
     """The one record of a GZIP stream: its extent, which is the whole file, and its CRC32C. DataError; OSError."""
     del fields  # nothing in the file speaks of them
     with path.open("rb") as file:
@@ -162,7 +162,7 @@ def measure_gzip(path: Path, fields: Sequence[Field]) -> Written:
     payloads = list(records(path, compressed=True))
     if len(payloads) != 1:
         raise DataError(f"{path} holds {len(payloads)} records in one GZIP stream: only a single one can be served.")
-    return _written([(0, path.stat().st_size, len(payloads[0]))], [crc32c(payloads[0])])
+    return _file_contents([(0, path.stat().st_size, len(payloads[0]))], [crc32c(payloads[0])])
 
 
 def _stream(file: IO[bytes] | gzip.GzipFile, path: Path) -> Iterator[bytes]:
@@ -203,8 +203,8 @@ def _measure(pieces: Sequence[Piece]) -> tuple[int, int]:
     return length, crc
 
 
-def _written(extents: list[tuple[int, int, int]], checksums: list[int]) -> Written:
-    return Written(
+def _file_contents(extents: list[tuple[int, int, int]], checksums: list[int]) -> WrittenFile:
+    return WrittenFile(
         extents=np.array(extents, dtype=np.int64).reshape(-1, 1, 3),
         checksums=np.array(checksums, dtype=np.uint32).reshape(-1, 1),
     )

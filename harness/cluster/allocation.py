@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.cluster.mpi_library import ask
+from dlio_bench.harness.cluster.mpi_library import run_probe
 from dlio_bench.harness.cluster.variables import HOSTFILE, STARTED
 from dlio_bench.reports.view.formatting import plural
 
@@ -218,7 +218,7 @@ def _nodes(env: Mapping[str, str]) -> tuple[str, int | None]:
     Under LSF with a launch node (Summit) that node comes first, once, and runs no ranks.
     """
     if "FLUX_URI" in env:
-        answer = ask(("flux", "getattr", "size"), env, seconds=5)
+        answer = run_probe(("flux", "getattr", "size"), env, seconds=5)
         return "flux", int(answer.out) if answer.status == 0 and answer.out.strip().isdigit() else None
     if (count := env.get("SLURM_JOB_NUM_NODES", "")).isdigit():
         return "slurm", int(count)

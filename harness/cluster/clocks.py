@@ -22,11 +22,11 @@ Meetings = tuple[Sequence[float], Sequence[float]]  # came, left
 
 def offsets(comm: Comm) -> list[float]:
     """Seconds by which each rank's wall clock is ahead of rank 0's, at least (negative: behind). All ranks call it."""
-    everybody = comm.allgather(_met(comm, time.time))
-    return [round(ahead(everybody[0], there), 6) for there in everybody]
+    everybody = comm.allgather(_meet_repeatedly(comm, time.time))
+    return [round(clock_offset(everybody[0], there), 6) for there in everybody]
 
 
-def _met(comm: Comm, clock: Callable[[], float]) -> Meetings:
+def _meet_repeatedly(comm: Comm, clock: Callable[[], float]) -> Meetings:
     """When this rank came to each of some barriers, and when it left it."""
     came, left = [], []
     for _ in range(BARRIERS):
@@ -36,7 +36,7 @@ def _met(comm: Comm, clock: Callable[[], float]) -> Meetings:
     return came, left
 
 
-def ahead(first: Meetings, other: Meetings) -> float:
+def clock_offset(first: Meetings, other: Meetings) -> float:
     """Seconds by which the other's clock is ahead: of all values that the bounds allow, the one nearest to zero.
 
     first, other: when rank 0 and the other came to each barrier, and when they left it, each by its own clock.
@@ -50,27 +50,27 @@ def _bounds(first: Meetings, other: Meetings) -> Bounds:
     return least, min(left - came for left, came in zip(other[1], first[0], strict=True))
 
 
-class Ahead(Struct, frozen=True):
+class ClockOffset(Struct, frozen=True):
     """By how many seconds a clock is ahead of another: `seconds`, give or take `within`."""
 
     seconds: float
     within: float
 
 
-def between(before: Ahead, after: Ahead) -> Ahead:
+def interpolate(before: ClockOffset, after: ClockOffset) -> ClockOffset:
     """What holds from one estimate to another: their middle, give or take what either may miss and half the drift."""
     middle, drift = (before.seconds + after.seconds) / 2, abs(after.seconds - before.seconds)
-    return Ahead(middle, max(before.within, after.within) + drift / 2)
+    return ClockOffset(middle, max(before.within, after.within) + drift / 2)
 
 
-def monotonic_offsets(comm: Comm) -> list[Ahead]:
+def monotonic_offsets(comm: Comm) -> list[ClockOffset]:
     """By rank, how far time.perf_counter() is ahead of rank 0's; nothing on its host. All ranks call it."""
-    everybody = comm.allgather((host_name(), _met(comm, time.perf_counter)))
+    everybody = comm.allgather((host_name(), _meet_repeatedly(comm, time.perf_counter)))
     host, first = everybody[0]
     offsets = []
     for there, other in everybody:
         least, most = _bounds(first, other)
-        offsets.append(Ahead(0.0, 0.0) if there == host else Ahead((least + most) / 2, (most - least) / 2))
+        offsets.append(ClockOffset(0.0, 0.0) if there == host else ClockOffset((least + most) / 2, (most - least) / 2))
     return offsets
 
 

@@ -157,11 +157,11 @@ class Comm(Protocol):
         """Overwrite every rank's `content`, contiguous and at most 2 GiB - 1, with that of `first`. TimeoutError."""
         ...
 
-    def tell(self, rank: int, number: int) -> None:
-        """Send a number to another rank, which takes it by `told`. Returns at once."""
+    def send_number(self, rank: int, number: int) -> None:
+        """Send a number to another rank, which takes it by `receive_number`. Returns at once."""
         ...
 
-    def told(self) -> tuple[int, int] | None:
+    def receive_number(self) -> tuple[int, int] | None:
         """The rank that sent a number to this one, and the number, the earliest of that rank first; None: none came."""
         ...
 
@@ -170,7 +170,7 @@ class Comm(Protocol):
         ...
 
 
-def together(comm: Comm, work: Callable[[], Result]) -> list[Result]:
+def run_on_all_ranks(comm: Comm, work: Callable[[], Result]) -> list[Result]:
     """Do `work` on every rank; its results by rank. Raises the BenchError of one rank on every rank.
 
     Ranks that are done leave the CPU to the others while they wait.
@@ -261,11 +261,11 @@ class Solo:
     def from_first(self, content: npt.NDArray[Any], seconds: float, first: int = 0) -> None:
         """See Comm."""
 
-    def tell(self, rank: int, number: int) -> None:
+    def send_number(self, rank: int, number: int) -> None:
         """See Comm. There is one rank."""
         raise ValueError(f"there is no rank {rank} to tell {number}")
 
-    def told(self) -> tuple[int, int] | None:
+    def receive_number(self) -> tuple[int, int] | None:
         """See Comm."""
         return None
 

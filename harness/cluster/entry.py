@@ -17,12 +17,12 @@ from dlio_bench.errors import BenchError, EnvironmentFailure, Stalled, out_of_me
 from dlio_bench.harness.cluster import interfaces
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import code_digest, code_place, host_name
-from dlio_bench.harness.cluster.job import KEPT_FILE, SavedJob, await_path, leave
+from dlio_bench.harness.cluster.job import KEPT_FILE, SavedJob, await_path, write_measured
 from dlio_bench.harness.cluster.life import Pulse, launcher_rank, life, read_limit
 from dlio_bench.harness.cluster.mpi import connect
 from dlio_bench.harness.cluster.process import DOING, EVENT, FAILED, LAST_WORDS, MET, STALLED
 from dlio_bench.harness.cluster.stacks import Stacks, on_signal
-from dlio_bench.harness.machine.mounts import failed_call
+from dlio_bench.harness.machine.mounts import explain_os_error
 from dlio_bench.processes import die_with_parent
 
 STDOUT = 1
@@ -40,22 +40,22 @@ def run_rank(folder: Path, start: Callable[[], tuple[int, Callable[[Comm], None]
     with suppress(EnvironmentFailure):  # what is missing then is told below
         await_path(folder)
     timeout = read_limit(folder)
-    pulse = Pulse(timeout, about, _say_unbuffered, folder) if timeout else None
+    pulse = Pulse(timeout, about, _print_unbuffered, folder) if timeout else None
     comm: Comm | None = None
     stacks: Stacks | None = None
     try:
         on_signal()  # as a signal ends processes that know none
         with suppress(OSError):  # no shell, or no process left: stacks go to standard error
-            stacks = Stacks(folder, _name(about))
+            stacks = Stacks(folder, _report_name(about))
         interfaces.require_named()  # MPI would fail on it too, in words of its own
         ranks, body = start()
         about |= {"ranks": ranks, "mute": True}  # MPI waits for all ranks with the interpreter's lock held
         with life.waits():
             if pulse is not None:
-                pulse.tell()
+                pulse.send()
             comm = connect(ranks)
         if pulse is None and (timeout := read_limit(folder)):  # its file has shown only now
-            pulse = Pulse(timeout, about, _say_unbuffered, folder)
+            pulse = Pulse(timeout, about, _print_unbuffered, folder)
         about |= {"rank": comm.rank, "mute": False}
         if comm.rank == 0:
             say({"event": MET})
@@ -75,7 +75,7 @@ def run_rank(folder: Path, start: Callable[[], tuple[int, Callable[[Comm], None]
     finally:
         if stacks is not None:
             stacks.close()
-        life.is_done()
+        life.mark_done()
     return 0
 
 
@@ -86,12 +86,12 @@ class Caller:
         self.folder = folder
         self._first = rank == 0
 
-    def tell(self, doing: str) -> None:
+    def show_activity(self, doing: str) -> None:
         """Say what the ranks do, for the line of progress."""
         if self._first:
             say({"event": DOING, "what": doing})
 
-    def keep(self, part: Mapping[str, Any]) -> None:
+    def save_part(self, part: Mapping[str, Any]) -> None:
         """Save a part of what is measured, which the command finds where the job does not end well. OSError."""
         if self._first:
             with (self.folder / KEPT_FILE).open("a") as file:
@@ -110,14 +110,14 @@ def run_measuring_rank(kind: type[JobT], measure: Callable[[JobT, Comm, Caller],
 
         def body(comm: Comm) -> None:
             require_same_code(comm, job.code_digest)
-            leave(folder, comm, measure(job, comm, Caller(folder, comm.rank)))
+            write_measured(folder, comm, measure(job, comm, Caller(folder, comm.rank)))
 
         return job.ranks, body
 
     return run_rank(folder, start)
 
 
-def _name(about: Mapping[str, Any]) -> str:
+def _report_name(about: Mapping[str, Any]) -> str:
     """How this rank's file is called. Some launchers do not number ranks before MPI does."""
     return f"{about['host']}-process-{about['process']}" if about["rank"] is None else f"rank-{about['rank']}"
 
@@ -164,7 +164,7 @@ def say(event: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def _say_unbuffered(event: dict[str, Any]) -> None:
+def _print_unbuffered(event: dict[str, Any]) -> None:
     """As `say`, for a thread that may still run when the process ends: takes no lock of Python's."""
     os.write(STDOUT, f"{EVENT}{json.dumps(event)}\n".encode())
 
@@ -172,7 +172,7 @@ def _say_unbuffered(event: dict[str, Any]) -> None:
 def _report(error: Exception) -> dict[str, Any]:
     """The report for the launching command: a message for its user, or the trace of a defect of dlio-bench."""
     if isinstance(error, OSError):
-        error = EnvironmentFailure(failed_call(error, f" on {host_name()}"))
+        error = EnvironmentFailure(explain_os_error(error, f" on {host_name()}"))
     if isinstance(error, MemoryError):
         smaller = "fewer ranks on a machine, a smaller --batch or a smaller --staging"
         error = out_of_memory(error, f"for a rank on {host_name()}", smaller)

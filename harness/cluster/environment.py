@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench import __version__
-from dlio_bench.harness.cluster.mpi_library import SESSION_FOLDER, ask, loaded_library
+from dlio_bench.harness.cluster.mpi_library import SESSION_FOLDER, loaded_library, run_probe
 from dlio_bench.harness.machine.memory import cpu_quota, memory
 from dlio_bench.harness.machine.mounts import client_version, existing, first_line, mount_of
 from dlio_bench.reports.document.environment import Host, Mount
@@ -62,7 +62,7 @@ def digest_of(files: Iterator[tuple[str, Path]], versions: dict[str, str | None]
     return total.hexdigest()
 
 
-def installed(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
     """The installed version of a distribution, None where there is none. Imports nothing."""
     try:
         return version(package)
@@ -80,7 +80,7 @@ def code_place() -> str:
 @cache
 def code_digest() -> str:
     """One name for this rank's code: all .py files of dlio_bench and the versions of NumPy, h5py and mpi4py."""
-    return digest_of(sources(), {package: installed(package) for package in _BESIDE})
+    return digest_of(sources(), {package: installed_version(package) for package in _BESIDE})
 
 
 PACKAGES = ("dlio-bench", "numpy", "h5py", "mpi4py", "crc32c", "isal", "tensorflow", "tensorflow-cpu", "horovod")
@@ -116,7 +116,7 @@ _OF_MPIRUN = frozenset({"OMPI_MCA_PREFIXES", "OMPI_MCA_cpu_type", "OMPI_MCA_init
 _SECRET = re.compile(r"SECRET|TOKEN|PASS|KEY|CRED")
 
 
-def kept_variables(env: Mapping[str, str]) -> dict[str, str]:
+def recorded_variables(env: Mapping[str, str]) -> dict[str, str]:
     """The variables of `env` that go into results, by name: a list of allowed ones, and never one named as a secret.
 
     Folders that were made for this one job are no setting of the user's.
@@ -136,7 +136,7 @@ def timestamp() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def made() -> dict[str, Any]:
+def provenance() -> dict[str, Any]:
     """When, by which version and by which command a result is made, as its document says it."""
     return {"created": timestamp(), "version": __version__, "command": ["dlio-bench", *sys.argv[1:]]}
 
@@ -165,12 +165,12 @@ def physical_cores(cpus: Collection[int] | None = None) -> int:
     """Cores of `cpus`, as for usable_cores, hardware threads of one core counted once; at least 1."""
     seen = set()
     for cpu in os.sched_getaffinity(0) if cpus is None else cpus:
-        siblings = _read(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        siblings = _read_text(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
         seen.add(siblings or str(cpu))
     return max(1, len(seen))
 
 
-def _read(path: str) -> str | None:
+def _read_text(path: str) -> str | None:
     try:
         return Path(path).read_text().strip() or None
     except OSError:
@@ -185,7 +185,7 @@ def parse_cpu_model(cpuinfo: str) -> str | None:
 
 def cpu_model() -> str:
     """The processor's name, or that of its architecture."""
-    return parse_cpu_model(_read("/proc/cpuinfo") or "") or platform.machine()
+    return parse_cpu_model(_read_text("/proc/cpuinfo") or "") or platform.machine()
 
 
 def parse_stripe(text: str) -> dict[str, str]:
@@ -199,7 +199,7 @@ def parse_stripe(text: str) -> dict[str, str]:
 def stripe_layout(path: Path, filesystem: str | None) -> dict[str, str] | None:
     """The Lustre layout of a file or folder; None on other file systems, without `lfs`, or when it takes over 5 s."""
     lfs = shutil.which("lfs") if filesystem == "lustre" else None
-    answer = ask((lfs, "getstripe", "-d", str(path)), os.environ, seconds=5) if lfs else None
+    answer = run_probe((lfs, "getstripe", "-d", str(path)), os.environ, seconds=5) if lfs else None
     return parse_stripe(answer.out) or None if answer and answer.status == 0 else None
 
 
@@ -223,7 +223,7 @@ def network_links(system: Path = SYS) -> list[str]:
     return found
 
 
-def drives(system: Path = SYS) -> list[str]:
+def describe_drives(system: Path = SYS) -> list[str]:
     """The drives, like ones counted: '8 x SAMSUNG MZQL23T8, 3.84 TB', or by name where they tell no model."""
     found: Counter[str] = Counter()
     for drive in sorted(system.glob("block/*")):
@@ -253,17 +253,17 @@ def describe_host(path: Path, cpus: Collection[int] | None = None) -> Host:
         cores=usable_cores(cpus),
         cpu_quota=cpu_quota(),
         cores_physical=physical_cores(cpus),
-        governor=_read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        governor=_read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         memory_bytes=room.total,
         memory_limit_bytes=room.limit,
         kernel=platform.release(),
         python=platform.python_version(),
-        packages={name: version for name in PACKAGES if (version := installed(name))},
+        packages={name: version for name in PACKAGES if (version := installed_version(name))},
         libmpi=loaded_library(),
         mount=mount,
         client=client_version(mount.type) if mount else None,
         network=network_links(),
-        drives=drives(),
+        drives=describe_drives(),
         stripe=stripe_layout(existing(path), mount.type if mount else None),
-        variables=kept_variables(os.environ),
+        variables=recorded_variables(os.environ),
     )

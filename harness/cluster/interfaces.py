@@ -28,7 +28,7 @@ _DISCARD = 9  # a port, to which nothing is sent
 Addresses = Mapping[str, IPv4Interface]
 
 
-class Place(Struct, frozen=True):
+class ServingPlace(Struct, frozen=True):
     """Where a rank serves samples: an address of its host, and the interface that has it."""
 
     host: str
@@ -77,7 +77,7 @@ def missing(name: str, host: str, known: Sequence[str]) -> UsageError:
     )
 
 
-class Ranks(Protocol):
+class RankComm(Protocol):
     """What is asked of a communicator, ours or MPI's own."""
 
     @property
@@ -90,18 +90,18 @@ class Ranks(Protocol):
         ...
 
 
-def serving(comm: Ranks) -> list[Place]:
+def serving(comm: RankComm) -> list[ServingPlace]:
     """Where each rank serves samples, by rank: on the interface that `--interface` names, else on that which leads to
     the first host that is not the rank's own. Loopback where all ranks share a host. All ranks call this together.
     """
     mine = addresses()
     everybody: list[tuple[str, Addresses]] = comm.allgather((network(), mine))
     other = next((theirs for network, theirs in everybody if network != everybody[comm.rank][0]), None)
-    name, address = ("lo", LOOPBACK) if other is None else _chosen(mine, other)
-    return comm.allgather(Place(host_name(), name, address))
+    name, address = ("lo", LOOPBACK) if other is None else _choose_interface(mine, other)
+    return comm.allgather(ServingPlace(host_name(), name, address))
 
 
-def _chosen(mine: Addresses, other: Addresses) -> tuple[str, str]:
+def _choose_interface(mine: Addresses, other: Addresses) -> tuple[str, str]:
     """Name and address of the interface through which the kernel reaches a host, loopback's where none does.
 
     A host has several addresses. Those on a network of ours come first, by our interface's speed, then whatever the

@@ -77,7 +77,7 @@ def await_path(path: Path) -> None:
             next(path.parent.iterdir(), None)
 
 
-def leave(folder: Path, comm: Comm, measured: Mapping[str, Any]) -> None:
+def write_measured(folder: Path, comm: Comm, measured: Mapping[str, Any]) -> None:
     """Have rank 0 write what was measured into the work folder, for the launching command. OSError.
 
     All ranks call this; it returns when the document is written.

@@ -27,7 +27,7 @@ from msgspec import Struct
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import interfaces, links, mpi
-from dlio_bench.harness.cluster.life import after_the_first, beside, hush, launcher_rank, life
+from dlio_bench.harness.cluster.life import after_the_first, launcher_rank, life, processes_started_together, stop_pulse
 from dlio_bench.harness.cluster.mpi_library import why_unconnected
 from dlio_bench.harness.cluster.process import EVENT, python_command
 from dlio_bench.harness.cluster.variables import STARTED
@@ -43,7 +43,7 @@ _OF_LAUNCHERS = ("PMIX_", "PMI_", "OMPI_COMM_", "OMPI_UNIVERSE", "PRTE_LAUNCHED"
 
 def take_part(argv: Sequence[str]) -> int:
     """Be one of the ranks of the command `dlio-bench argv`; its exit status. Errors are raised on rank 0."""
-    started = beside(os.environ)
+    started = processes_started_together(os.environ)
     world = mpi.whole_world("--launcher none")
     if started > 1 and world.Get_size() != started:  # each would be a world of its own, and all would do the same
         if launcher_rank():
@@ -63,7 +63,7 @@ def take_part(argv: Sequence[str]) -> int:
         return failure.status
     mpi.on_abort = _wait_for_the_end
     address = interfaces.serving(world)[0].address
-    return _lead(world, argv, scale, address) if rank == 0 else _follow(world)
+    return _run_command_and_serve(world, argv, scale, address) if rank == 0 else _follow(world)
 
 
 def _scale(world: mpi.World) -> tuple[int, int]:
@@ -83,13 +83,13 @@ def _scale(world: mpi.World) -> tuple[int, int]:
     return len(places) // sizes[0], sizes[0]
 
 
-def _lead(world: mpi.World, argv: Sequence[str], scale: tuple[int, int], address: str) -> int:
+def _run_command_and_serve(world: mpi.World, argv: Sequence[str], scale: tuple[int, int], address: str) -> int:
     """Rank 0: the command is a child, and asks for jobs at a door. address: at which the other hosts reach this one."""
     with tempfile.TemporaryDirectory(prefix="dlio-bench-") as folder, socket.socket(socket.AF_UNIX) as door:
         door.bind(str(Path(folder) / DOOR))
         door.listen()
         door.settimeout(_LOOK_SECONDS)
-        env = plain(os.environ) | {STARTED: f"{scale[0]} {scale[1]} {address} {folder}"}
+        env = without_rank_variables(os.environ) | {STARTED: f"{scale[0]} {scale[1]} {address} {folder}"}
         command = subprocess.Popen(
             python_command("dlio_bench", *argv),
             env=env,
@@ -103,10 +103,10 @@ def _lead(world: mpi.World, argv: Sequence[str], scale: tuple[int, int], address
                 continue
             over = threading.Event()
             threading.Thread(target=_end_with, args=(command, over, world), daemon=True).start()
-            _together(world, request)
+            _run_together(world, request)
             over.set()
     status = status if status >= 0 else EnvironmentFailure.status
-    _together(world, {"status": status})
+    _run_together(world, {"status": status})
     return status
 
 
@@ -115,12 +115,12 @@ def _follow(world: mpi.World) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     while True:
-        status = _together(world, None)
+        status = _run_together(world, None)
         if status is not None:
             return status
 
 
-def plain(env: Mapping[str, str]) -> dict[str, str]:
+def without_rank_variables(env: Mapping[str, str]) -> dict[str, str]:
     """The environment without what tells a process that it is a rank."""
     return {name: value for name, value in env.items() if not name.startswith(_OF_LAUNCHERS)}
 
@@ -140,7 +140,7 @@ def _end_with(command: "subprocess.Popen[bytes]", over: threading.Event, world: 
             world.Abort(status if status > 0 else EnvironmentFailure.status)
 
 
-def _together(world: mpi.World, request: dict[str, Any] | None) -> int | None:
+def _run_together(world: mpi.World, request: dict[str, Any] | None) -> int | None:
     """Rank 0 passes on a request, and all do it. The exit status at the end of all; None after a job."""
     mpi.wait_for([world.Ibarrier()])  # polled: idle ranks leave the cores to the command
     request = world.bcast(request)
@@ -161,9 +161,9 @@ def _run(rank: int, request: Mapping[str, Any]) -> None:
     for number in (1, 2):
         os.dup2(link.fileno(), number)
     try:
-        status = _work(request["module"], request["folder"])
+        status = _run_module(request["module"], request["folder"])
     finally:
-        hush()
+        stop_pulse()
         _flush()
         for number, before in zip((1, 2), kept, strict=True):
             os.dup2(before, number)
@@ -189,7 +189,7 @@ def _dial(request: Mapping[str, Any]) -> socket.socket:
     )
 
 
-def _work(module: str, folder: str) -> int:
+def _run_module(module: str, folder: str) -> int:
     """As `python -P -m module folder`; the exit status."""
     life.__init__()  # type: ignore[misc]  # a new job: nothing has moved yet
     argv, sys.argv = sys.argv, [module, folder]
@@ -277,10 +277,10 @@ def _relay(listener: socket.socket, identity: bytes, token: bytes, ranks: int) -
                 link = key.fileobj
                 assert isinstance(link, socket.socket)
                 caller = callers[link]
-                chunk = _received(link)
+                chunk = _receive(link)
                 *lines, caller.rest = (caller.rest + chunk).split(b"\n")
                 for line in lines:
-                    end = _said(caller, line.decode(errors="replace"))
+                    end = _handle_line(caller, line.decode(errors="replace"))
                     if end is not None and not caller.has_left:
                         caller.has_left, left, status = True, left + 1, status or end
                 if not chunk:
@@ -306,14 +306,14 @@ def _admit(
     links.close(caller)
 
 
-def _received(link: socket.socket) -> bytes:
+def _receive(link: socket.socket) -> bytes:
     try:
         return link.recv(1 << 16)
     except OSError:
         return b""
 
 
-def _said(caller: Caller, line: str) -> int | None:
+def _handle_line(caller: Caller, line: str) -> int | None:
     """Print a line of a rank; its exit status where that is what it says."""
     if line.startswith(HELLO) and caller.rank is None:
         caller.rank = int(line.removeprefix(HELLO))

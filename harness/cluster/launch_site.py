@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.environment import physical_cores
-from dlio_bench.harness.cluster.mpi_library import Flavor, ask, flavor_of, library_of, version_of
+from dlio_bench.harness.cluster.mpi_library import Flavor, flavor_of, library_of, run_probe, version_of
 from dlio_bench.harness.cluster.variables import LAUNCHER_ARGS, STARTED
 
 # Variables by which a site or a user binds ranks: srun(1) "INPUT ENVIRONMENT VARIABLES"; Open MPI 5 (PRRTE) and 4.
@@ -22,7 +22,7 @@ _BINDING: dict[str, set[str]] = {
 }
 
 
-class Site(Struct, frozen=True):
+class LaunchSite(Struct, frozen=True):
     """What the pure functions may know of this machine.
 
     `cores` are physical cores this process may use (what Open MPI counts as slots), or processors that Slurm gives to
@@ -47,7 +47,7 @@ class Site(Struct, frozen=True):
     plugins: tuple[str, ...] = ()
     started: tuple[int, int] | None = None
 
-    def own(self, option: str, *values: str, also: tuple[str, ...] = ()) -> tuple[str, ...]:
+    def unless_given(self, option: str, *values: str, also: tuple[str, ...] = ()) -> tuple[str, ...]:
         """An option of ours; nothing where the user's arguments have it, by this name or one that is in `also`."""
         theirs = {word.partition("=")[0] for word in self.arguments}
         return () if theirs & {option.partition("=")[0], *also} else (option, *values)
@@ -59,7 +59,7 @@ def slurm_plugins(srun: str, env: Mapping[str, str]) -> tuple[str, ...]:
     Slurm 22.05 prints a name a line, and "specific pmix plugin versions available: pmix_v4"; older ones begin each line
     with "srun: ".
     """
-    answer = ask((srun, "--mpi=list"), env, seconds=5)
+    answer = run_probe((srun, "--mpi=list"), env, seconds=5)
     text = re.sub(r"(?m)^srun: ", "", f"{answer.out}\n{answer.err}") if answer.status == 0 else ""
     names: list[str] = re.findall(r"(?m)^\s*(\w+)\s*$", text)
     for versions in re.findall(r"versions available: *(.*)", text):
@@ -67,7 +67,7 @@ def slurm_plugins(srun: str, env: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def detect_site(env: Mapping[str, str] | None = None) -> Site:
+def detect_site(env: Mapping[str, str] | None = None) -> LaunchSite:
     """Look at this machine: the programs on `env`'s PATH (default: this process's), the MPI they belong to, the cores.
 
     mpirun is the first on the PATH whose version text names its family, so that a site's module comes before a wheel;
@@ -83,7 +83,7 @@ def detect_site(env: Mapping[str, str] | None = None) -> Site:
         programs["pals"] = str(mpiexec)
     mpirun, text = _find_mpirun(path, env, programs.get("pals"))
     flavor = flavor_of(text)
-    return Site(
+    return LaunchSite(
         mpirun=mpirun,
         mpi_flavor=flavor,
         root=os.geteuid() == 0,
@@ -109,7 +109,7 @@ def _find_mpirun(path: str, env: Mapping[str, str], pals: str | None) -> tuple[s
     programs = [shutil.which(name, path=where) for where in (path, beside) for name in ("mpirun", "mpiexec")]
     candidates = [program for program in dict.fromkeys(programs) if program and program != pals]
     for program in candidates:
-        answer = ask((program, "--version"), env, seconds=5)
+        answer = run_probe((program, "--version"), env, seconds=5)
         if flavor_of(answer.out + answer.err):
             return program, answer.out + answer.err
     return (candidates[0] if candidates else None), ""

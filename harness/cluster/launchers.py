@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct, field
 
 from dlio_bench.errors import EnvironmentFailure, UsageError, unknown
-from dlio_bench.harness.cluster.launch_site import Site
+from dlio_bench.harness.cluster.launch_site import LaunchSite
 from dlio_bench.harness.cluster.variables import HOSTFILE, LAUNCHER_ARGS
 
 
-class Job(Struct, frozen=True):
+class LaunchRequest(Struct, frozen=True):
     """What to start: `ranks_per_node` copies of `command` on each of `nodes` nodes.
 
     `virtual`: the nodes are played by ranks of this machine, all started on one host. `env`: variables that every rank
@@ -53,10 +53,10 @@ class Job(Struct, frozen=True):
         return self.ranks // self.hosts
 
 
-Launcher = Callable[[Job, Site], tuple[str, ...]]
+Launcher = Callable[[LaunchRequest, LaunchSite], tuple[str, ...]]
 
 
-def _local(job: Job, site: Site) -> tuple[str, ...]:
+def _local(job: LaunchRequest, site: LaunchSite) -> tuple[str, ...]:
     """One rank without MPI, in a process of its own: the command can end it while storage does not answer."""
     if job.ranks != 1:
         raise UsageError(
@@ -71,7 +71,7 @@ def _local(job: Job, site: Site) -> tuple[str, ...]:
     return job.command
 
 
-def _mpirun(job: Job, site: Site) -> tuple[str, ...]:
+def _mpirun(job: LaunchRequest, site: LaunchSite) -> tuple[str, ...]:
     """The mpirun of an MPI library, in its family's own words."""
     program = site.mpirun or "mpirun"
     if site.mpi_flavor == "openmpi":
@@ -87,50 +87,50 @@ def _mpirun(job: Job, site: Site) -> tuple[str, ...]:
     )  # all that the MPI standard promises of mpiexec
 
 
-def _openmpi_options(job: Job, site: Site) -> list[str]:
+def _openmpi_options(job: LaunchRequest, site: LaunchSite) -> list[str]:
     """mpirun(1), Open MPI 5.0 (docs.open-mpi.org/en/v5.0.x/man-openmpi/man1/mpirun.1.html); tried with 4.1.4 too."""
     # "ppr:R:node" fills the first node with R ranks before the next: it also keeps virtual nodes on one machine inside
     # a larger allocation. Open MPI refuses more ranks than cores unless told that it is meant.
     shared = ":OVERSUBSCRIBE" if job.ranks_per_host > site.cores else ""
     return [
         *(["--allow-run-as-root"] if site.root else []),  # containers; refused otherwise
-        *site.own("--map-by", f"ppr:{job.ranks_per_host}:node{shared}", also=("--rank-by", "--ppr")),
-        *(() if "mpirun" in site.bound else site.own("--bind-to", "none", also=("--cpu-set", "--cpu-list"))),
+        *site.unless_given("--map-by", f"ppr:{job.ranks_per_host}:node{shared}", also=("--rank-by", "--ppr")),
+        *(() if "mpirun" in site.bound else site.unless_given("--bind-to", "none", also=("--cpu-set", "--cpu-list"))),
         # as many slots as cores here: a host with fewer cores still gets its ranks
-        *_listed("--host", [f"{host}:{min(job.ranks_per_host, site.cores)}" for host in job.named_hosts]),
-        *_tagged(site),
+        *_list_option("--host", [f"{host}:{min(job.ranks_per_host, site.cores)}" for host in job.named_hosts]),
+        *_tag_options(site),
         *(word for name in sorted({*job.env, *job.carried}) for word in ("-x", name)),
         *("-n", str(job.ranks)),
     ]
 
 
-def _tagged(site: Site) -> tuple[str, ...]:
+def _tag_options(site: LaunchSite) -> tuple[str, ...]:
     """Lines led by the rank: a word of its own in Open MPI 4 and before, which 5 does not know."""
     major = (site.mpi_version or "").partition(".")[0]
     if not major.isdigit():
         return ()
-    return site.own("--output", "tag") if int(major) >= 5 else site.own("--tag-output")
+    return site.unless_given("--output", "tag") if int(major) >= 5 else site.unless_given("--tag-output")
 
 
-def _hydra_options(job: Job, site: Site) -> list[str]:
+def _hydra_options(job: LaunchRequest, site: LaunchSite) -> list[str]:
     """mpiexec of Hydra (MPICH's mpiexec(1), mvapich-docs "Using the Hydra process manager", Intel MPI's reference).
 
     Hydra neither refuses root nor counts cores, does not bind unless asked, and carries the whole environment.
     """
     return [
-        *_listed("-hosts", job.named_hosts),
+        *_list_option("-hosts", job.named_hosts),
         *("-n", str(job.ranks)),
-        *site.own("-ppn", str(job.ranks_per_host), also=("-perhost",)),
-        *site.own("-prepend-rank", also=("-l",)),
+        *site.unless_given("-ppn", str(job.ranks_per_host), also=("-perhost",)),
+        *site.unless_given("-prepend-rank", also=("-l",)),
         *(word for name, value in sorted(job.env.items()) for word in ("-genv", name, value)),
     ]
 
 
-def _listed(option: str, words: Sequence[str]) -> tuple[str, ...]:
+def _list_option(option: str, words: Sequence[str]) -> tuple[str, ...]:
     return (option, ",".join(words)) if words else ()
 
 
-def _srun(job: Job, site: Site) -> tuple[str, ...]:
+def _srun(job: LaunchRequest, site: LaunchSite) -> tuple[str, ...]:
     """srun(1) (slurm.schedmd.com/srun.html, mpi_guide.html).
 
     A wrong --mpi does not fail: it starts as many worlds of one rank. So it is always named (a site's own choice in
@@ -141,10 +141,10 @@ def _srun(job: Job, site: Site) -> tuple[str, ...]:
     """
     return (
         site.programs.get("srun", "srun"),
-        *site.own(f"--mpi={site.mpi_type or _slurm_plugin(job, site)}"),
+        *site.unless_given(f"--mpi={site.mpi_type or _slurm_plugin(job, site)}"),
         "--kill-on-bad-exit=1",
-        *site.own("--export=ALL"),
-        *(() if "srun" in site.bound else site.own("--cpu-bind=none")),
+        *site.unless_given("--export=ALL"),
+        *(() if "srun" in site.bound else site.unless_given("--cpu-bind=none")),
         "--label",
         *(["--overcommit"] if job.ranks_per_host > site.cores else []),
         *("-N", str(job.hosts), "-n", str(job.ranks), "--ntasks-per-node", str(job.ranks_per_host)),
@@ -153,7 +153,7 @@ def _srun(job: Job, site: Site) -> tuple[str, ...]:
     )
 
 
-def _slurm_plugin(job: Job, site: Site) -> str:
+def _slurm_plugin(job: LaunchRequest, site: LaunchSite) -> str:
     """The plug-in that connects ranks of the site's MPI library. EnvironmentFailure where several ranks have none.
 
     `srun --mpi=list` names `pmix` beside its versions; a Slurm may have a version alone.
@@ -175,20 +175,20 @@ def _slurm_plugin(job: Job, site: Site) -> str:
     )
 
 
-def _jsrun(job: Job, site: Site) -> tuple[str, ...]:
+def _jsrun(job: LaunchRequest, site: LaunchSite) -> tuple[str, ...]:
     """jsrun(1) (OLCF Summit User Guide, "Running jobs"): one resource set a node, with all of its cores and GPUs."""
     return (
         site.programs.get("jsrun", "jsrun"),
         *("--nrs", str(job.hosts), "--rs_per_host", "1", "--tasks_per_rs", str(job.ranks_per_host)),
         *("--cpu_per_rs", "ALL_CPUS", "--gpu_per_rs", "ALL_GPUS"),
-        *site.own("--bind", "none", also=("-b",)),
+        *site.unless_given("--bind", "none", also=("-b",)),
         *(word for name, value in sorted(job.env.items()) for word in ("-E", f"{name}={value}")),
         *site.arguments,
         *job.command,
     )
 
 
-def _flux(job: Job, site: Site) -> tuple[str, ...]:
+def _flux(job: LaunchRequest, site: LaunchSite) -> tuple[str, ...]:
     """flux-run(1) and flux-shell(1) (flux-framework.readthedocs.io): whole nodes, R tasks on each.
 
     "--tasks-per-node" and not "--ntasks", which would ask for a core each. In --env values "$" begins a substitution.
@@ -203,12 +203,12 @@ def _flux(job: Job, site: Site) -> tuple[str, ...]:
     )
 
 
-def _pals(job: Job, site: Site) -> tuple[str, ...]:
+def _pals(job: LaunchRequest, site: LaunchSite) -> tuple[str, ...]:
     """mpiexec(1) of HPE PALS (docs.alcf.anl.gov, "Running jobs": Polaris, Aurora)."""
     return (
         site.programs.get("pals", "mpiexec"),
         *("-n", str(job.ranks), "--ppn", str(job.ranks_per_host)),
-        *site.own("--cpu-bind", "none"),
+        *site.unless_given("--cpu-bind", "none"),
         "--envall",
         *(word for name, value in sorted(job.env.items()) for word in ("--env", f"{name}={value}")),
         *site.arguments,
@@ -216,7 +216,7 @@ def _pals(job: Job, site: Site) -> tuple[str, ...]:
     )
 
 
-def _none(job: Job, site: Site) -> tuple[str, ...]:
+def _attach_ranks(job: LaunchRequest, site: LaunchSite) -> tuple[str, ...]:
     """Ranks that somebody else has started: the relay asks them to run the job (see joined)."""
     if site.started is None:
         raise UsageError(
@@ -240,7 +240,7 @@ LAUNCHERS: dict[str, Launcher] = {
     "jsrun": _jsrun,
     "flux": _flux,
     "pals": _pals,
-    "none": _none,
+    "none": _attach_ranks,
 }
 
 _FIXES: dict[str, str] = {
@@ -253,7 +253,7 @@ _FIXES: dict[str, str] = {
 }
 
 
-def choose(env: Mapping[str, str], job: Job, site: Site, requested: str | None = None) -> str:
+def choose(env: Mapping[str, str], job: LaunchRequest, site: LaunchSite, requested: str | None = None) -> str:
     """The launcher's name in LAUNCHERS: the `requested` one, else the one of the scheduler whose job we are in.
 
     Flux is looked at first, as it also runs inside other schedulers' allocations. LSF without jsrun and PBS without
@@ -282,7 +282,7 @@ def choose(env: Mapping[str, str], job: Job, site: Site, requested: str | None =
     return name
 
 
-def _scheduler_launcher(env: Mapping[str, str], site: Site) -> str | None:
+def _scheduler_launcher(env: Mapping[str, str], site: LaunchSite) -> str | None:
     if site.started is not None:
         return "none"
     if "FLUX_URI" in env or "FLUX_JOB_ID" in env:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.machine.waits import waited_for
+from dlio_bench.harness.machine.waits import awaited_file
 
 PULSE = "pulse"  # the event
 _LIMIT = "timeout"  # the file of a job's work folder that tells its ranks how long they may stand still
@@ -56,11 +56,11 @@ class Life:
             if patience:
                 self.patience = 0.0
 
-    def is_done(self) -> None:
+    def mark_done(self) -> None:
         """The rank has finished and only waits for the others to end."""
         self.pending += 1
 
-    def begins(self, seconds: float) -> None:
+    def begin_step(self, seconds: float) -> None:
         """A step of that length begins; until it ends the rank counts as making progress."""
         self.moves += 1
         self.until = time.monotonic() + seconds
@@ -85,13 +85,13 @@ class Pulse:
         self._idle = 0.0
         self._end = threading.Event()
         _beating.append(self)
-        self._thread = threading.Thread(target=self._beat, name="pulse", daemon=True)
+        self._thread = threading.Thread(target=self._send_regularly, name="pulse", daemon=True)
         self._thread.start()
 
-    def tell(self) -> None:
+    def send(self) -> None:
         """Send an event now."""
         with suppress(OSError, ValueError):  # the launching command has ended
-            at = waited_for(os.getpid()) if self._idle > self._timeout / 2 else None
+            at = awaited_file(os.getpid()) if self._idle > self._timeout / 2 else None
             state = {"idle": self._idle, "waiting": life.waiting, "patience": life.patience, "at": at}
             self._tell({"event": PULSE, **state, **self._about})
 
@@ -100,26 +100,26 @@ class Pulse:
         self._end.set()
         self._thread.join()
 
-    def _beat(self) -> None:
+    def _send_regularly(self) -> None:
         seen, then = _signs(), time.monotonic()
         while True:
-            self.tell()
+            self.send()
             if self._end.wait(self._every):
                 return
             now, signs = time.monotonic(), _signs()
             # a process that was stopped in between has not been idle for that long
             self._idle += min(now - then, 2 * self._every)
-            if _moved(seen, signs, now - then, now):
+            if _made_progress(seen, signs, now - then, now):
                 self._idle = 0.0
             seen, then = signs, now
             if self._idle > self._timeout and self._lookout.is_over():
-                leave()
+                exit_with_launcher()
 
 
 _beating: list[Pulse] = []  # of this process
 
 
-def hush() -> None:
+def stop_pulse() -> None:
     """The process goes on without this job: no more signs of life."""
     while _beating:
         _beating.pop().close()
@@ -138,7 +138,7 @@ def _bytes(task: str) -> int:
     return 0
 
 
-def _moved(before: tuple[int, float, int], after: tuple[int, float, int], seconds: float, now: float) -> bool:
+def _made_progress(before: tuple[int, float, int], after: tuple[int, float, int], seconds: float, now: float) -> bool:
     if after[0] != before[0] or now < life.until:
         return True
     # while the rank waits for others, reads ahead by its threads are no progress of the job
@@ -166,7 +166,7 @@ def read_limit(folder: Path) -> float:
     return 0.0
 
 
-def beside(env: Mapping[str, str]) -> int:
+def processes_started_together(env: Mapping[str, str]) -> int:
     """How many processes a launcher has started together with this one; 1 where none has.
 
     Open MPI; MPICH, Intel MPI and PALS; srun; jsrun.
@@ -253,7 +253,7 @@ class Lookout:
             pass
 
 
-def leave() -> None:
+def exit_with_launcher() -> None:
     """End this process at once, and the launcher's daemon on this host with all that it has started here."""
     parent = os.getppid()
     with suppress(OSError):

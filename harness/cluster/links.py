@@ -160,7 +160,7 @@ def close(link: socket.socket) -> None:
         link.close()
 
 
-def accepted(listener: socket.socket, pause: Callable[[], bool]) -> Iterator[socket.socket]:
+def accept_connections(listener: socket.socket, pause: Callable[[], bool]) -> Iterator[socket.socket]:
     """Connections as they come. `pause` waits a little after a failed one (no descriptor left); True ends it."""
     while True:
         try:

@@ -47,9 +47,9 @@ class _Timespec(ctypes.Structure):
 class Meeting:
     """One place to meet for `size` processes of a host, which map the same `page`; this one has the number `place`.
 
-    Each of them calls `come`, and `wait_for_all` unless it came last. Where there are several hosts the one with place
-    0 has these meet, and says so by `go`; the others `wait_for_hosts`. One meeting after another may take place: nobody
-    is more than one ahead of another, so that a byte tells them apart.
+    Each of them calls `meet_next`, and `wait_for_all` unless it came last. Where there are several hosts the one with
+    place 0 has these meet, and says so by `wake_all`; the others `wait_for_hosts`. One meeting after another may take
+    place: nobody is more than one ahead of another, so that a byte tells them apart.
     """
 
     def __init__(self, page: mmap.mmap, size: int, place: int) -> None:
@@ -61,7 +61,7 @@ class Meeting:
         self._waited = deque([0.0], REMEMBERED)  # seconds, the last times
         self._number, self._before = 0, _BYTES[0]  # of this meeting, and of the one before; modulo 256
 
-    def come(self) -> bool:
+    def meet_next(self) -> bool:
         """Take part in the next meeting; whether all have come. Who comes last wakes those who sleep.
 
         Its caches are cold after a step, so that each name that is looked up here costs a microsecond.
@@ -77,13 +77,13 @@ class Meeting:
 
     def wait_for_all(self, look_up: Callable[[], Any]) -> None:
         """Until all processes of the host have come. `look_up` is called now and then."""
-        self._until_gone(_CAME, self._all_came, look_up)
+        self._await_clear(_CAME, self._all_came, look_up)
 
     def wait_for_hosts(self, look_up: Callable[[], Any]) -> None:
-        """Until `go`."""
-        self._until_gone(_HOSTS, _HOSTS + 1, look_up)
+        """Until `wake_all`."""
+        self._await_clear(_HOSTS, _HOSTS + 1, look_up)
 
-    def go(self) -> None:
+    def wake_all(self) -> None:
         """All hosts have met."""
         self._page[_HOSTS] = self._number
         self._wake()
@@ -92,19 +92,19 @@ class Meeting:
         self._word[0] = (self._word[0] + 1) & 0xFFFFFFFF
         _short.syscall(self._futex, self._address, _WAKE, _ALL, None)
 
-    def _until_gone(self, start: int, end: int, look_up: Callable[[], Any]) -> None:
+    def _await_clear(self, start: int, end: int, look_up: Callable[[], Any]) -> None:
         """Until the number of the meeting before is nowhere in this part of the page."""
         begun = time.perf_counter()
         again = begun + max(LOOK_OUT, max(self._waited) - LOOK_OUT / 2)
         if not (
-            self._looked_out(start, end, begun + LOOK_OUT)
-            or self._slept(start, end, again, look_up)
-            or self._looked_out(start, end, again + LOOK_OUT)
+            self._poll_until_met(start, end, begun + LOOK_OUT)
+            or self._sleep_until_met(start, end, again, look_up)
+            or self._poll_until_met(start, end, again + LOOK_OUT)
         ):
-            self._slept(start, end, math.inf, look_up)
+            self._sleep_until_met(start, end, math.inf, look_up)
         self._waited.append(time.perf_counter() - begun)
 
-    def _looked_out(self, start: int, end: int, until: float) -> bool:
+    def _poll_until_met(self, start: int, end: int, until: float) -> bool:
         """Whether the part was free of the meeting before until then, in seconds of time.perf_counter."""
         find, before, clock = self._page.find, self._before, time.perf_counter
         while find(before, start, end) >= 0:
@@ -113,7 +113,7 @@ class Meeting:
             _sched_yield()
         return True
 
-    def _slept(self, start: int, end: int, until: float, look_up: Callable[[], Any]) -> bool:
+    def _sleep_until_met(self, start: int, end: int, until: float, look_up: Callable[[], Any]) -> bool:
         """The same, asleep."""
         find, before, pause = self._page.find, self._before, FIRST_LOOK_UP
         self._page[self._asleep] = 1

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import comm
 from dlio_bench.harness.cluster.comm import Comm, Cores, Floats, Outgoing, Solo, allowed_cpus, cores_here
-from dlio_bench.harness.cluster.life import beside, life
+from dlio_bench.harness.cluster.life import life, processes_started_together
 from dlio_bench.harness.cluster.links import Inbox, send
 from dlio_bench.harness.cluster.meeting import LOOK_OUT, MOST, Meeting, make_page, map_page
 from dlio_bench.harness.cluster.mpi_library import leaving_nothing, why_unconnected
@@ -63,26 +63,26 @@ class Mpi:
         """See Comm. Ranks of a host meet in its memory; the first of each then meet by MPI."""
         life.pending += 1  # as `life.waits` does, without what a context manager takes after a step: 30 us
         try:
-            self._meet()
+            self._await_all()
         finally:
             life.pending -= 1
             life.moves += 1
 
-    def _meet(self) -> None:
+    def _await_all(self) -> None:
         meeting, hosts = self._places
         if meeting is None:
             if hosts is None:  # there is no other rank
                 return
             wait_for([hosts.Ibarrier()])
             return
-        last = meeting.come()
+        last = meeting.meet_next()
         if not last and (hosts is None or self.host_rank == 0):
             meeting.wait_for_all(self._world.Iprobe)
         if hosts is None:
             return
         if self.host_rank == 0:
             wait_for([hosts.Ibarrier()])
-            meeting.go()
+            meeting.wake_all()
         else:
             meeting.wait_for_hosts(self._world.Iprobe)
 
@@ -207,7 +207,7 @@ class Mpi:
         """See Comm."""
         sent, received = outgoing.reshape(-1).view(np.uint8), incoming.reshape(-1).view(np.uint8)
         with life.waits(seconds):
-            _within(
+            _finish_by(
                 time.monotonic() + seconds,
                 lambda: [self._world.Irecv(received, source, SWAP_TAG), self._world.Isend(sent, receiver, SWAP_TAG)],
             )
@@ -229,7 +229,7 @@ class Mpi:
     def all_sum(self, values: Floats, sums: Floats, seconds: float) -> None:
         """See Comm. Not in place: Open MPI's non-blocking all-reduce then takes up to three times as long."""
         kind, op = _addition(values.dtype)
-        _within(time.monotonic() + seconds, lambda: [self._world.Iallreduce([values, kind], [sums, kind], op)])
+        _finish_by(time.monotonic() + seconds, lambda: [self._world.Iallreduce([values, kind], [sums, kind], op)])
 
     def sum_to_first(self, values: Floats, sums: Floats, seconds: float, first: int = 0) -> None:
         """See Comm. Up a tree of whole messages: MPI's own sends segments, each of which would wait for a poll."""
@@ -238,38 +238,38 @@ class Mpi:
         if children:
             partial, theirs = values.copy(), np.empty_like(values)
             for child in children:
-                self._take(deadline, theirs, child)
+                self._receive(deadline, theirs, child)
                 with np.errstate(over="ignore", invalid="ignore"):
                     np.add(partial, theirs, out=partial)
         if parent is None:
             sums[:] = partial
         else:
-            self._give(deadline, partial, [parent])
+            self._send(deadline, partial, [parent])
 
     def from_first(self, content: npt.NDArray[Any], seconds: float, first: int = 0) -> None:
         """See Comm. Down the tree of sum_to_first."""
         parent, children = _tree(self.rank, self.size, first)
         deadline = time.monotonic() + seconds
         if parent is not None:
-            self._take(deadline, content, parent)
-        self._give(deadline, content, children[::-1])  # the largest subtrees first
+            self._receive(deadline, content, parent)
+        self._send(deadline, content, children[::-1])  # the largest subtrees first
 
-    def _take(self, deadline: float, content: npt.NDArray[Any], source: int) -> None:
+    def _receive(self, deadline: float, content: npt.NDArray[Any], source: int) -> None:
         """Receive into a contiguous array. Bytes, since MPI knows no float16."""
         data = content.reshape(-1).view(np.uint8)
-        _within(deadline, lambda: [self._world.Irecv(data, source, TREE_TAG)])
+        _finish_by(deadline, lambda: [self._world.Irecv(data, source, TREE_TAG)])
 
-    def _give(self, deadline: float, content: npt.NDArray[Any], receivers: Sequence[int]) -> None:
+    def _send(self, deadline: float, content: npt.NDArray[Any], receivers: Sequence[int]) -> None:
         data = content.reshape(-1).view(np.uint8)
-        _within(deadline, lambda: [self._world.Isend(data, rank, TREE_TAG) for rank in receivers])
+        _finish_by(deadline, lambda: [self._world.Isend(data, rank, TREE_TAG) for rank in receivers])
 
-    def tell(self, rank: int, number: int) -> None:
+    def send_number(self, rank: int, number: int) -> None:
         """See Comm."""
         content = np.array([number], np.int64)
         self._telling = [(sending, kept) for sending, kept in self._telling if not sending.Test()]
         self._telling.append((self._world.Isend(content, rank, WORD_TAG), content))
 
-    def told(self) -> tuple[int, int] | None:
+    def receive_number(self) -> tuple[int, int] | None:
         """See Comm."""
         from mpi4py import MPI
 
@@ -318,7 +318,7 @@ def wait_for(requests: "Sequence[MPI.Request]", deadline: float = math.inf) -> b
     return True
 
 
-def _within(deadline: float, begin: "Callable[[], list[MPI.Request]]") -> None:
+def _finish_by(deadline: float, begin: "Callable[[], list[MPI.Request]]") -> None:
     """Begin something and wait until it is over, polling.
 
     TimeoutError after `deadline`, in seconds of time.monotonic; EnvironmentFailure.
@@ -357,12 +357,12 @@ def connect(ranks: int) -> Comm:
     """The communicator of a job of `ranks` ranks. EnvironmentFailure."""
     if ranks == 1:
         return Solo()
-    world = _connected(ranks)
+    world = _connect(ranks)
     host = host_of(world)
     return Mpi(world, host, cores_here(host.allgather(allowed_cpus())))
 
 
-def _connected(ranks: int) -> World:
+def _connect(ranks: int) -> World:
     world = whole_world(f"a job of {ranks} ranks")
     if world.Get_size() != ranks:
         raise EnvironmentFailure(why_unconnected(ranks, world.Get_size(), mpi_version()))
@@ -390,9 +390,9 @@ def world_here() -> "World | None":
 
     MPI is loaded only where the launcher's variables tell of others.
     """
-    ranks = beside(os.environ)
+    ranks = processes_started_together(os.environ)
     if ranks > 1:
-        return _connected(ranks)
+        return _connect(ranks)
     module = sys.modules.get("mpi4py.MPI")  # the launcher may be one that nobody here knows
     if module is None or not module.Is_initialized() or module.Is_finalized() or module.COMM_WORLD.Get_size() == 1:
         return None

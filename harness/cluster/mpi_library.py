@@ -46,7 +46,7 @@ _SIGNS: tuple[tuple[str, Flavor], ...] = (
 _GRACE = 2.0  # seconds to end after SIGTERM, and to be gone after SIGKILL
 
 
-class Answer(Struct, frozen=True):
+class ProbeOutcome(Struct, frozen=True):
     """How a short-lived child ended: `status` is None where it had to be killed after the time-out."""
 
     status: int | None
@@ -54,7 +54,7 @@ class Answer(Struct, frozen=True):
     err: str
 
 
-def ask(argv: Sequence[str], env: Mapping[str, str], seconds: float) -> Answer:
+def run_probe(argv: Sequence[str], env: Mapping[str, str], seconds: float) -> ProbeOutcome:
     """Run a program that may hang, and end it after `seconds`.
 
     SIGTERM goes first, so that an mpirun can end its ranks (they are in process groups of their own), then SIGKILL.
@@ -72,7 +72,7 @@ def ask(argv: Sequence[str], env: Mapping[str, str], seconds: float) -> Answer:
             start_new_session=True,
         )
     except OSError as error:
-        return Answer(127, "", str(error))
+        return ProbeOutcome(127, "", str(error))
     with child:
         for sign, patience in ((None, seconds), (signal.SIGTERM, _GRACE), (signal.SIGKILL, _GRACE)):
             if sign is not None:
@@ -82,11 +82,11 @@ def ask(argv: Sequence[str], env: Mapping[str, str], seconds: float) -> Answer:
                 out, err = child.communicate(timeout=patience)
             except subprocess.TimeoutExpired:
                 continue
-            return Answer(child.returncode if sign is None else None, out, err)
+            return ProbeOutcome(child.returncode if sign is None else None, out, err)
         for pipe in (child.stdout, child.stderr):  # a grandchild may hold them open: do not wait for it
             if pipe is not None:
                 pipe.close()
-    return Answer(None, "", "")
+    return ProbeOutcome(None, "", "")
 
 
 def flavor_of(text: str) -> Flavor | None:
@@ -162,7 +162,7 @@ def hello_command() -> tuple[str, ...]:
     return (sys.executable, "-P", "-c", HELLO)
 
 
-def greetings(out: str) -> list[Greeting]:
+def parse_greetings(out: str) -> list[Greeting]:
     """The ranks' greetings in a probe's output, by rank; other lines are skipped."""
     ranks = []
     for line in out.splitlines():

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from dlio_bench.errors import ERRORS, BenchError, EnvironmentFailure, JobEnded, Stalled
 from dlio_bench.harness.cluster import stacks
-from dlio_bench.harness.cluster.mpi_library import ask
+from dlio_bench.harness.cluster.mpi_library import run_probe
 
 MOST_BYTES = 10_000_000  # of the first lines; of those after them, the last TAIL lines are kept
 TAIL = 500
@@ -39,7 +39,7 @@ class RankLog:
 
     def add(self, text: str) -> None:
         """A line, with or without its end."""
-        line = labelled(text.rstrip("\n"), labels=self._labels)
+        line = label_line(text.rstrip("\n"), labels=self._labels)
         if not line.strip() and not self._last:
             return
         line = line if len(line) <= LINE else f"{line[:LINE]} ... ({len(line) - LINE} more characters)"
@@ -85,7 +85,7 @@ class RankLog:
             self._room = 0
 
 
-def labelled(line: str, *, labels: bool) -> str:
+def label_line(line: str, *, labels: bool) -> str:
     """The line, led by its rank as "[3] "; lines that no rank printed stay. labels: as srun leads them."""
     if tag := _TAG.match(line):
         return f"[{tag[1]}] {line[tag.end() :]}"
@@ -110,7 +110,7 @@ def why_job_ended(env: Mapping[str, str]) -> str | None:
     job = env.get("SLURM_JOB_ID")
     if job is None:
         return None
-    answer = ask(("squeue", "--noheader", "--states=all", "--format=%T", f"--jobs={job}"), env, ASK_SECONDS)
+    answer = run_probe(("squeue", "--noheader", "--states=all", "--format=%T", f"--jobs={job}"), env, ASK_SECONDS)
     how = _ENDED.get(answer.out.strip()) if answer.status == 0 else None
     return f"Slurm job {job} {how}, and its ranks with it." if how else None
 
@@ -215,7 +215,7 @@ def memory_hint(argv: Sequence[str]) -> str:
     return f"The kernel does so when memory runs out (see dmesg); {less}."
 
 
-class Outcome(Struct, frozen=True):
+class LaunchOutcome(Struct, frozen=True):
     """How a launch ended. stalled: why it was ended from here. reports: failures that a rank could not write to a file.
 
     began: a rank has met the others, or has said more than that it lives. hosts: of the ranks that gave signs of life.
@@ -236,51 +236,53 @@ class Outcome(Struct, frozen=True):
 
     def died_in_init(self, argv: Sequence[str]) -> bool:
         """Whether srun's ranks died by signal 11 before they met."""
-        failed = self.status != 0 and self.stalled is None and not self.reports and not _written_reports(self.folder)
+        failed = self.status != 0 and self.stalled is None and not self.reports and not _load_reports(self.folder)
         return failed and not self.began and self.crashed and Path(argv[0]).name == "srun"
 
 
-def _written_reports(folder: Path) -> list[dict[str, Any]]:
+def _load_reports(folder: Path) -> list[dict[str, Any]]:
     """The reports that ranks have written to files of the work folder."""
     return [json.loads(path.read_text()) for path in sorted(folder.glob("error-*.json"))]
 
 
-def why_stalled(outcome: Outcome, folder: Path, output: RankLog, lost: str) -> Stalled:
+def why_stalled(outcome: LaunchOutcome, folder: Path, output: RankLog, lost: str) -> Stalled:
     """Why a job was ended in which a rank stood still. folder: with the stacks."""
     # ranks that srun has ended are silent too: the node of which it waits to hear is at fault
     why = lost_nodes(output.tail, outcome.hosts, lost, waited=True) or outcome.stalled or ""
-    return Stalled(why + _stacks(folder) + _printed(output))
+    return Stalled(why + _stacks(folder) + _output_hint(output))
 
 
-def why_failed(outcome: Outcome, argv: Sequence[str], env: Mapping[str, str], output: RankLog, lost: str) -> BenchError:
+def why_failed(
+    outcome: LaunchOutcome, argv: Sequence[str], env: Mapping[str, str], output: RankLog, lost: str
+) -> BenchError:
     """Why a job failed: the scheduler ended its own, a rank reported it, or the launcher says what died."""
     if end := why_job_ended(env):
-        return JobEnded(end + _printed(output))
+        return JobEnded(end + _output_hint(output))
     status, program, printed, folder = outcome.status, Path(argv[0]).name, output.tail, outcome.folder
-    if reports := outcome.reports + _written_reports(folder):
-        return _reported(reports, folder, output)
+    if reports := outcome.reports + _load_reports(folder):
+        return _reported_failure(reports, folder, output)
     if death := lost_nodes(printed, outcome.hosts, lost) or _killed_rank(printed, lost, argv):
-        return EnvironmentFailure(death + _printed(output))
+        return EnvironmentFailure(death + _output_hint(output))
     if outcome.died_in_init(argv):
         return EnvironmentFailure(
             f"{program} ended in MPI_Init by signal 11, {RETRIES + 1} times, before any rank worked: {lost}. The MPI "
             f"library does not start under this {program} reliably; use --launcher mpirun, or another MPI library."
-            f"{_printed(output)}"
+            f"{_output_hint(output)}"
         )
     if status < 0:  # the process that was started is the rank itself, or the launcher was ended
         name = signal.Signals(-status).name
         hint = f" {memory_hint(argv)}" if -status == signal.SIGKILL else ""
-        return EnvironmentFailure(f"The process {program} was ended by {name}: {lost}.{hint}{_printed(output)}")
+        return EnvironmentFailure(f"The process {program} was ended by {name}: {lost}.{hint}{_output_hint(output)}")
     output.add(f"The command was: {shlex.join(argv)}")
     output.close()
     why = known_cause(printed) or (
         f"The launcher {program} ended with status {status} before the ranks were done. "
         f"Its last words: {last_words(printed)}."
     )
-    return EnvironmentFailure(f"{why}{_printed(output)}")
+    return EnvironmentFailure(f"{why}{_output_hint(output)}")
 
 
-def _reported(reports: Sequence[dict[str, Any]], folder: Path, output: RankLog) -> BenchError:
+def _reported_failure(reports: Sequence[dict[str, Any]], folder: Path, output: RankLog) -> BenchError:
     """The failure that ranks have reported themselves."""
     # a defect goes first, with the place of its trace; else the failure of the lowest status
     report = sorted(reports, key=lambda entry: (entry["expected"], entry["status"]))[0]
@@ -288,9 +290,9 @@ def _reported(reports: Sequence[dict[str, Any]], folder: Path, output: RankLog) 
         kind = ERRORS[report["status"]]
         if kind is not EnvironmentFailure:  # the user's data or words, which explain themselves
             output.path.unlink(missing_ok=True)
-        return kind(report["message"] + _stacks(folder) + _printed(output))
+        return kind(report["message"] + _stacks(folder) + _output_hint(output))
     last = report["message"].strip().splitlines()[-1]
-    trace = _kept(folder / "defect.txt", report["message"])
+    trace = _save_explanation(folder / "defect.txt", report["message"])
     return EnvironmentFailure(f"A rank failed unexpectedly: {last}. That is a defect of dlio-bench; {trace}.")
 
 
@@ -305,7 +307,7 @@ def _killed_rank(printed: str, lost: str, argv: Sequence[str]) -> str | None:
     return f"Rank {rank} ({where}) was ended by {name}, and the job with it: {lost}.{hint}"
 
 
-def _printed(output: RankLog) -> str:
+def _output_hint(output: RankLog) -> str:
     """A sentence that says where the output of ranks and launcher is; empty where there is none."""
     return f" What the ranks and their launcher printed is in {output.path}." if output.is_there else ""
 
@@ -316,7 +318,7 @@ def _stacks(folder: Path) -> str:
     return f" The stacks of {len(files)} ranks are in {folder}/stacks-*.txt." if files else ""
 
 
-def _kept(path: Path, text: str) -> str:
+def _save_explanation(path: Path, text: str) -> str:
     """Write the explanation of a failure, and say where; a full disk must not hide the failure itself."""
     try:
         path.write_text(text)

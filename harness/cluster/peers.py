@@ -104,7 +104,7 @@ class Serving:
             thread.join()
 
     def _accept(self) -> None:
-        for link in links.accepted(self._listener, lambda: self._closed.wait(0.1)):
+        for link in links.accept_connections(self._listener, lambda: self._closed.wait(0.1)):
             thread = threading.Thread(target=self._serve, args=(link,), name="peers-serve", daemon=True)
             with self._lock:
                 if self._closed.is_set():
@@ -138,8 +138,8 @@ class Serving:
                 self._no_longer_unproven(link)
                 if admitted:
                     while not self._closed.is_set():
-                        self._reply(link, self._asked(link))
-                        self._rest(link)
+                        self._reply(link, self._receive_request(link))
+                        self._park_connection(link)
         finally:
             self._no_longer_unproven(link)
             with self._lock:
@@ -171,10 +171,10 @@ class Serving:
                 self.bytes += max(0, length)
                 self.seconds += time.perf_counter() - started
             sent += max(0, length)
-        if track := recorder.here():
+        if track := recorder.current_track():
             track.add(SAMPLE_SERVER, begun, time.perf_counter(), sent)
 
-    def _rest(self, link: socket.socket) -> None:
+    def _park_connection(self, link: socket.socket) -> None:
         """A connection is idle until the next request. Of too many, close those that are idle for longest: their
         clients can open others. One that has answered nothing yet is not idle: its client takes its end for this
         rank's.
@@ -187,7 +187,7 @@ class Serving:
                 links.shut_down(idle)
             self._idle[link] = None
 
-    def _asked(self, link: socket.socket) -> Sequence[int]:
+    def _receive_request(self, link: socket.socket) -> Sequence[int]:
         """The samples of the next request."""
         head = bytearray(_COUNT.size)
         links.receive(link, memoryview(head))
@@ -231,7 +231,7 @@ class Peers:
         """
         arrived = [False] * len(samples)
         for fresh in (False, True):
-            link, was_idle = self._take(rank, fresh=fresh) if samples else (None, False)
+            link, was_idle = self._borrow_link(rank, fresh=fresh) if samples else (None, False)
             if link is None:
                 break
             whole = False
@@ -247,7 +247,7 @@ class Peers:
             except OSError:
                 self._mark_dead(rank)
             finally:
-                self._give(rank, link, whole)
+                self._return_link(rank, link, whole)
             break
         return arrived
 
@@ -260,7 +260,7 @@ class Peers:
             for link in [*self._idle]:
                 self._drop(link)
 
-    def _take(self, rank: int, *, fresh: bool) -> tuple[socket.socket | None, bool]:
+    def _borrow_link(self, rank: int, *, fresh: bool) -> tuple[socket.socket | None, bool]:
         """A connection to a rank, and whether it was idle; None where there is none. fresh: not an idle one."""
         with self._lock:
             if self._closed.is_set() or rank in self.dead:
@@ -278,11 +278,11 @@ class Peers:
                     links.shut_down(link)
             if links.introduce(link, self._token, address.identity, self._patience):
                 return link, False
-            self._give(rank, link, whole=False)
+            self._return_link(rank, link, whole=False)
         self._mark_dead(rank)
         return None, False
 
-    def _give(self, rank: int, link: socket.socket, whole: bool) -> None:
+    def _return_link(self, rank: int, link: socket.socket, whole: bool) -> None:
         with self._lock:
             if whole and not self._closed.is_set():
                 self._idle[link] = rank

@@ -24,7 +24,7 @@ from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster import stacks, watch
 from dlio_bench.harness.cluster.life import PULSE, forget_limit, write_limit
 from dlio_bench.harness.cluster.mpi_library import in_session_folder
-from dlio_bench.harness.cluster.outcome import RETRIES, Outcome, RankLog, why_failed, why_stalled
+from dlio_bench.harness.cluster.outcome import RETRIES, LaunchOutcome, RankLog, why_failed, why_stalled
 from dlio_bench.processes import die_with_parent
 
 EVENT = "@dlio-bench "  # begins each line that a rank writes for the launching command
@@ -56,7 +56,7 @@ def launch(
 
     `lost`: what is lost when a rank is killed. `folder_stays`: False where the caller removes the folder on a failure.
     one_host: see Launch.
-    Stalled when a rank makes no progress for longer than watch.allowed(); JobEnded when the scheduler's job has ended.
+    Stalled when a rank makes no progress for longer than watch.timeout(); JobEnded when the scheduler's job has ended.
 
     A job step that srun started, and that ends in MPI_Init by signal 11, is started again, at most RETRIES times
     (an upstream race: open-mpi/ompi issues 12495, 11438 and 13559). Returns how often that was.
@@ -70,9 +70,11 @@ def launch(
     retries = 0
     try:
         with in_session_folder(env) if one_host else contextlib.nullcontext(env) as settings:
-            while (outcome := _once(argv, settings, folder, on_event, output)).died_in_init(argv) and retries < RETRIES:
+            while (outcome := _launch_once(argv, settings, folder, on_event, output)).died_in_init(
+                argv
+            ) and retries < RETRIES:
                 retries += 1
-                _say(
+                _print_now(
                     f"{Path(argv[0]).name} ended in MPI_Init by signal 11, before any rank worked. It is started again "
                     f"({retries} of {RETRIES})."
                 )
@@ -87,7 +89,9 @@ def launch(
     return retries
 
 
-def _once(argv: Sequence[str], env: Mapping[str, str], folder: Path, on_event: OnEvent, output: RankLog) -> Outcome:
+def _launch_once(
+    argv: Sequence[str], env: Mapping[str, str], folder: Path, on_event: OnEvent, output: RankLog
+) -> LaunchOutcome:
     """One launch, to its end."""
     watching = _watching(folder)
     heard = Heard(on_event)
@@ -107,7 +111,7 @@ def _once(argv: Sequence[str], env: Mapping[str, str], folder: Path, on_event: O
             _await_end(watching.processes())
         processes.sweep()
     hosts = watching.hosts() if watching is not None else {}
-    return Outcome(status, stalled, heard.reports, heard.began, folder, heard.crashed, hosts)
+    return LaunchOutcome(status, stalled, heard.reports, heard.began, folder, heard.crashed, hosts)
 
 
 def _start(argv: Sequence[str], env: Mapping[str, str]) -> "subprocess.Popen[bytes]":
@@ -137,7 +141,7 @@ class Heard(Struct):
     began: bool = False
     crashed: bool = False
 
-    def hear(self, line: str, output: RankLog) -> dict[str, Any] | None:
+    def handle_line(self, line: str, output: RankLog) -> dict[str, Any] | None:
         """A line; the event in it that is about waiting ranks. Lines that are no event go into `output`."""
         event = _event(line)
         if event is None:
@@ -173,25 +177,25 @@ def _listen(
             look = now + LOOK_SECONDS  # not at every line: each look goes through all ranks, which all send lines
             stalled = watching.verdict(now)
             if stalled:
-                stacks.ask(process)
+                stacks.request_stacks(process)
                 over = now + LAST_WORDS
         if now > over:
             break
-        event = heard.hear("" if line is None else line.decode(errors="replace"), output)
+        event = heard.handle_line("" if line is None else line.decode(errors="replace"), output)
         if event is None:
             continue
         if event["event"] == PULSE:
             if watching is not None:
-                watching.hear(event, now)
+                watching.record_pulse(event, now)
         elif event["event"] == STALLED and not asked_all:
-            stacks.ask(process)
+            stacks.request_stacks(process)
             asked_all = True
     return stalled
 
 
 def _watching(folder: Path) -> watch.Watch | None:
     """What evaluates the ranks' signs of life; None without a time limit, or if the ranks cannot be told of it."""
-    timeout = watch.allowed()
+    timeout = watch.timeout()
     return watch.Watch(timeout, time.monotonic()) if timeout and write_limit(folder, timeout) else None
 
 
@@ -270,7 +274,7 @@ def _children(pid: int) -> list[int]:
     return children
 
 
-def _say(message: str) -> None:
+def _print_now(message: str) -> None:
     """Tell the user at once, on a line of its own."""
     line = "\r\x1b[K" if sys.stderr.isatty() else ""
     print(f"{line}dlio-bench: {message}", file=sys.stderr, flush=True)

@@ -67,7 +67,7 @@ def stack_files(folder: Path) -> list[Path]:
     return sorted(folder.glob(_NAMES))
 
 
-def keep(work: Path, folder: Path) -> None:
+def save_stacks(work: Path, folder: Path) -> None:
     """Move the ranks' stacks out of a work folder that is about to be removed."""
     for path in stack_files(work):
         with suppress(OSError):
@@ -91,7 +91,7 @@ def pass_requests_on(launcher: "subprocess.Popen[bytes]", folder: Path) -> Itera
         return
 
     def handle(*_: object) -> None:
-        ask(launcher)
+        request_stacks(launcher)
         # not print: the signal may have interrupted a print
         os.write(STDERR, f"dlio-bench: the stacks of the ranks go to {folder / _NAMES}\n".encode())
 
@@ -106,7 +106,7 @@ def pass_requests_on(launcher: "subprocess.Popen[bytes]", folder: Path) -> Itera
         on_signal()
 
 
-def ask(launcher: "subprocess.Popen[bytes]") -> None:
+def request_stacks(launcher: "subprocess.Popen[bytes]") -> None:
     """Have all ranks write their stacks, if the launcher is still there to tell them."""
     with suppress(OSError):
         launcher.send_signal(signal.SIGUSR1)

@@ -16,9 +16,9 @@ from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import allocation, interfaces, launch_site, launchers
 from dlio_bench.harness.cluster.allocation import hosts_in_file
 from dlio_bench.harness.cluster.environment import host_name
-from dlio_bench.harness.cluster.launch_site import Site
-from dlio_bench.harness.cluster.launchers import Job
-from dlio_bench.harness.cluster.mpi_library import Flavor, ask, pairing_env
+from dlio_bench.harness.cluster.launch_site import LaunchSite
+from dlio_bench.harness.cluster.launchers import LaunchRequest
+from dlio_bench.harness.cluster.mpi_library import Flavor, pairing_env, run_probe
 from dlio_bench.harness.cluster.process import python_command
 from dlio_bench.harness.cluster.variables import HOSTFILE, INTERFACE, MPI_PLUGINS
 from dlio_bench.signals import interruptible
@@ -73,7 +73,7 @@ def _interface_env(flavor: Flavor | None, name: str, env: Mapping[str, str]) -> 
     return {name: value for name, value in settings.items() if name == INTERFACE or name not in env}
 
 
-def launch_env(job: Job, site: Site, env: Mapping[str, str]) -> dict[str, str]:
+def launch_env(job: LaunchRequest, site: LaunchSite, env: Mapping[str, str]) -> dict[str, str]:
     """`job.env` and what else its ranks need to load the right MPI library, quickly.
 
     Give the result to the job (`msgspec.structs.replace(job, env=...)`) and to the launcher's process.
@@ -142,7 +142,7 @@ def _machine(name: str) -> str:
     if interface:
         script += '; set -- $(sed -n "s/^ *\\([^ :]*\\):.*/\\1/p" /proc/net/dev); echo $*'
         script += f'; case " $* " in *" "{shlex.quote(interface)}" "*) ;; *) exit {NO_INTERFACE};; esac'
-    answer = ask((*ssh_agent(os.environ), name, f"sh -c {shlex.quote(script)}"), os.environ, ANSWER_SECONDS)
+    answer = run_probe((*ssh_agent(os.environ), name, f"sh -c {shlex.quote(script)}"), os.environ, ANSWER_SECONDS)
     if answer.status == 0:
         told = re.search(rf"^{_MACHINE} (\S+)$", answer.out, re.MULTILINE)
         return told[1] if told else name
@@ -221,7 +221,7 @@ class Ranks(Struct, frozen=True):
             allocation.require(allocation.find(os.environ), self.nodes)
         named = named[: self.nodes]
         carried = carried_variables(os.environ) if named else ()
-        ranks = launchers.Job(
+        ranks = launchers.LaunchRequest(
             self.nodes, self.ranks_per_node, command, self.virtual, named_hosts=named, carried=carried
         )
         site = launch_site.detect_site(os.environ)

@@ -42,7 +42,7 @@ class Rates(Struct, frozen=True):
 
     points: tuple[tuple[int, float], ...]
 
-    def at(self, clients: float) -> float:
+    def rate_for(self, clients: float) -> float:
         """MB/s of all `clients` together."""
         return float(np.interp(clients, [n for n, _ in self.points], [rate for _, rate in self.points]))
 
@@ -128,7 +128,7 @@ def shipped_system(name: str) -> System:
 def load(path: Path) -> System:
     """The system of a TOML file. UsageError where it is missing, is not TOML, or lacks a key."""
     try:
-        content = documents.read(path, "Name a TOML file, as `dlio-bench calibrate` writes it.")
+        content = documents.read_document(path, "Name a TOML file, as `dlio-bench calibrate` writes it.")
     except OSError as error:
         raise UsageError(
             f"--system {path}: {error.strerror}. Name a TOML file with a [declared] section (`dlio-bench calibrate` "
@@ -143,11 +143,11 @@ def load(path: Path) -> System:
 
 def parse(document: Mapping[str, Any], where: str) -> System:
     """The system of a parsed TOML document; `where` names it in errors. UsageError."""
-    reader = _Reader(where)
+    reader = _SystemReader(where)
     if unknown := set(document) - {"declared", "measured"}:
         raise reader.fault(f"section '{sorted(unknown)[0]}'", "the sections are [declared] and [measured]")
     declared = reader.table(document, "declared")
-    values = _merged(declared, {} if "measured" not in document else reader.table(document, "measured"))
+    values = _merge_tables(declared, {} if "measured" not in document else reader.table(document, "measured"))
     if unknown := set(values) - set(_KEYS):
         raise reader.fault(f"key '{sorted(unknown)[0]}'", f"the keys are {', '.join(_KEYS)}")
     tables = reader.table(values, "tiers")
@@ -186,18 +186,18 @@ def describe(system: System) -> str:
     return ", ".join(f"{tier.name} {format_bytes(tier.capacity)}" for tier in system.tiers)
 
 
-def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
         if isinstance(value, Mapping) and isinstance(old, Mapping) and key not in _TABLES:
-            merged[key] = _merged(old, value)
+            merged[key] = _merge_tables(old, value)
         else:
             merged[key] = value
     return merged
 
 
-class _Reader(Struct, frozen=True):
+class _SystemReader(Struct, frozen=True):
     where: str
 
     def fault(self, what: str, fix: str) -> UsageError:
@@ -225,9 +225,9 @@ class _Reader(Struct, frozen=True):
         value = values.get(key, "0")
         if not isinstance(value, str):
             raise self.fault(f"{key} = {value!r}", 'write a time with its unit, such as "0.3ms"')
-        return self.parsed(parse_seconds, value, key)
+        return self.parse(parse_seconds, value, key)
 
-    def parsed(self, parse: Callable[[str], Number], text: str, key: str) -> Number:
+    def parse(self, parse: Callable[[str], Number], text: str, key: str) -> Number:
         try:
             return parse(text)
         except UsageError as error:
@@ -264,5 +264,5 @@ class _Reader(Struct, frozen=True):
             )
         read = self.rates(values, "read")
         write = self.rates(values, "write") if "write" in values else read
-        size = self.parsed(parse_bytes, capacity, f"tiers.{name}.capacity")
+        size = self.parse(parse_bytes, capacity, f"tiers.{name}.capacity")
         return Tier(name, size, self.whole(values, "threads"), read, write)

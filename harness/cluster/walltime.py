@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from dlio_bench.errors import OutOfTime, UsageError
-from dlio_bench.harness.cluster.mpi_library import Answer, ask
+from dlio_bench.harness.cluster.mpi_library import ProbeOutcome, run_probe
 from dlio_bench.units import format_seconds, parse_seconds
 
 ENDS = "DLIO_BENCH_ENDS"  # when this command and those that it starts must have ended, in seconds as time.time counts
@@ -15,10 +15,10 @@ MARGIN_SECONDS, MARGIN_SHARE = 60.0, 0.05  # of an estimate: estimates err, and 
 LAST_SECONDS = 30.0  # before the end everything stops: ranks have to end, and results to be written
 ASK_SECONDS = 10.0  # for a scheduler's command to answer
 
-Ask = Callable[[Sequence[str], Mapping[str, str], float], Answer]
+Ask = Callable[[Sequence[str], Mapping[str, str], float], ProbeOutcome]
 
 
-def ends(env: Mapping[str, str], now: float, ask: Ask = ask) -> float | None:
+def ends(env: Mapping[str, str], now: float, ask: Ask = run_probe) -> float | None:
     """When the job ends, in seconds as time.time counts them; None where nobody says so. `now`: in the same seconds.
 
     $DLIO_BENCH_ENDS comes first (0: the end does not matter), then the scheduler. Flux is asked before others, as it
@@ -39,7 +39,7 @@ def ends(env: Mapping[str, str], now: float, ask: Ask = ask) -> float | None:
     return None
 
 
-def clock(text: str) -> float | None:
+def parse_clock(text: str) -> float | None:
     """Seconds of '1-02:03:04', '02:03:04' or '03:04', as squeue(1) and qstat(1) write them; None for other texts."""
     match = re.fullmatch(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)", text.strip())
     if match is None:
@@ -50,7 +50,7 @@ def clock(text: str) -> float | None:
 
 def _slurm(text: str, now: float) -> float | None:  # noqa: ARG001 - as all of them
     """squeue(1), %L: '1-02:03:04', or UNLIMITED."""
-    return clock(text)
+    return parse_clock(text)
 
 
 def _flux(text: str, now: float) -> float | None:  # noqa: ARG001
@@ -69,7 +69,7 @@ def _pbs(text: str, now: float) -> float | None:
     facts = dict(re.findall(r"^\s*([\w.]+) = (.*?)\s*$", text, re.MULTILINE))
     if (remaining := facts.get("Walltime.Remaining", "")).isdigit():
         return float(remaining)
-    limit = clock(facts.get("Resource_List.walltime", ""))
+    limit = parse_clock(facts.get("Resource_List.walltime", ""))
     try:
         began = datetime.strptime(facts.get("stime", ""), "%a %b %d %H:%M:%S %Y").timestamp()
     except ValueError:
@@ -106,7 +106,7 @@ def settle(given: str | None, kept: float = MARGIN_SECONDS) -> float | None:
     return end
 
 
-def left() -> float | None:
+def seconds_left() -> float | None:
     """Seconds until this command must have ended; None where that is not known, or does not matter."""
     end = float(os.environ.get(ENDS, "0"))
     return end - time.time() if end else None
@@ -119,7 +119,7 @@ def needed(seconds: float) -> float:
 
 def require(part: str, seconds: float) -> None:
     """OutOfTime if a part that takes about so many seconds cannot be over before the end."""
-    remaining = left()
+    remaining = seconds_left()
     if remaining is not None and remaining < needed(seconds):
         raise OutOfTime(
             f"The time of this job does not suffice: {part} takes about {format_seconds(seconds)}, and of "

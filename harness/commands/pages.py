@@ -21,7 +21,7 @@ def page(name: str) -> str:
     return pages()[name].read_text("utf-8")
 
 
-def listed() -> str:
+def list_pages() -> str:
     """A line for each name, with the title of the page."""
     titles = {name: path.read_text("utf-8").partition("\n")[0] for name, path in pages().items()}
     return "\n".join(

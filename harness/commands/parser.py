@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from dlio_bench.errors import UsageError, did_you_mean
-from dlio_bench.wrapping import wrapped
+from dlio_bench.wrapping import wrap
 
 
 class Parser(argparse.ArgumentParser):
@@ -46,7 +46,7 @@ class Parser(argparse.ArgumentParser):
         self.error(f"unrecognized arguments: {' '.join(unknown)}")
 
 
-def joined(argv: Sequence[str]) -> list[str]:
+def join_launcher_args(argv: Sequence[str]) -> list[str]:
     """argv with `--launcher-args VALUE` as one word: argparse takes a value that begins with a hyphen for an option.
 
     The same of `--fraction -1%`, so that the error names its value.
@@ -62,7 +62,7 @@ class Help(argparse.HelpFormatter):
     """Help whose lines end between words, never at a hyphen, so that names can be copied. Texts keep their lines."""
 
     def _split_lines(self, text: str, width: int) -> list[str]:
-        return wrapped(" ".join(text.split()), width=width, whole_words=True)
+        return wrap(" ".join(text.split()), width=width, whole_words=True)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         lines = text.splitlines() if "\n" in text else self._split_lines(text, width)

@@ -53,7 +53,7 @@ def output_folder(out: Path | None, workload: str, *, goes_on: bool = False) -> 
     that was stopped, see `unfinished`. EnvironmentFailure if another process works there.
     """
     folder, new = _claim(out, workload, goes_on)
-    with locked(folder) as (_, is_locked):
+    with lock_folder(folder) as (_, is_locked):
         if not is_locked and not (folder / UNFINISHED).is_file() and any(folder.glob(f"{WORK}*")):
             raise _not_empty(folder)  # nobody knows whether another process works there
         try:
@@ -62,7 +62,7 @@ def output_folder(out: Path | None, workload: str, *, goes_on: bool = False) -> 
         except BaseException as error:
             if str(folder / WORK) not in str(error):
                 for work in folder.glob(f"{WORK}*"):
-                    stacks.keep(work, folder)
+                    stacks.save_stacks(work, folder)
                 remove_works(folder)
             if {path.name for path in folder.iterdir()} <= {UNFINISHED, *_BEFORE}:  # nothing is finished
                 for name in (UNFINISHED, *_BEFORE):
@@ -88,7 +88,7 @@ def remove_works(folder: Path) -> None:
 
 
 @contextmanager
-def locked(
+def lock_folder(
     folder: Path, wait: float = 0.0, say: Callable[[str], None] = print, busy: str = ""
 ) -> Iterator[tuple[int, bool]]:
     """The folder, against other processes: a handle that keeps it locked, and whether it is (not all file systems can).

@@ -14,7 +14,7 @@ from dlio_bench.harness.cluster.process import launch
 from dlio_bench.harness.cluster.start import Launch, require_reachable
 
 
-def launched(
+def run_ranks(
     start: Callable[[Path], Launch],
     job: SavedJob,
     work: Path,
@@ -32,7 +32,7 @@ def launched(
         start: how they are started on the job in a folder: see `cluster.start.Ranks`.
         work: the folder in which they meet. It is removed unless the job fails.
         show: shows what the ranks do.
-        share: see `brought_back`.
+        share: see `read_result`.
         lost, folder_stays: see `cluster.process.launch`, for errors too.
     """
     chosen = start(work)
@@ -50,13 +50,13 @@ def launched(
         folder_stays=folder_stays,
         one_host=chosen.one_host,
     )
-    document: dict[str, Any] = json.loads(brought_back(work / MEASURED_FILE, share))
+    document: dict[str, Any] = json.loads(read_result(work / MEASURED_FILE, share))
     shutil.rmtree(work, ignore_errors=True)
     return document
 
 
-def kept(work: Path) -> list[dict[str, Any]]:
-    """The parts that the ranks of a job had measured before it failed: see `entry.Caller.keep`."""
+def load_parts(work: Path) -> list[dict[str, Any]]:
+    """The parts that the ranks of a job had measured before it failed: see `entry.Caller.save_part`."""
     try:
         lines = (work / KEPT_FILE).read_bytes().splitlines(keepends=True)
     except FileNotFoundError:
@@ -67,13 +67,13 @@ def kept(work: Path) -> list[dict[str, Any]]:
 def why_ended(error: BenchError | KeyboardInterrupt) -> tuple[type[BenchError], str]:
     """The kind and the words of the error that ends a command whose ranks were stopped. A signal counts as met."""
     if isinstance(error, KeyboardInterrupt):
-        signals.met()
-        return EnvironmentFailure, f"{signals.why()}: the ranks have ended."
+        signals.mark_handled()
+        return EnvironmentFailure, f"{signals.interrupt_reason()}: the ranks have ended."
     # JobEnded is what ends ranks; the command tells more
     return EnvironmentFailure if isinstance(error, JobEnded) else type(error), str(error)
 
 
-def brought_back(path: Path, share: str) -> bytes:
+def read_result(path: Path, share: str) -> bytes:
     """A file that rank 0 wrote. share: what the user does to give the ranks a folder that all nodes see.
 
     EnvironmentFailure if the file is not there.

@@ -73,9 +73,9 @@ class Command(Struct, frozen=True):
 
     def call(self, parsed: argparse.Namespace) -> int:
         """Run it on what the parser found."""
-        return self.run(self.given(parsed))
+        return self.run(self.given_options(parsed))
 
-    def given(self, parsed: argparse.Namespace) -> Given:
+    def given_options(self, parsed: argparse.Namespace) -> Given:
         """What the user gave of its options; what may be given several times as a tuple."""
         fields = self.options.__struct_fields__
         return {

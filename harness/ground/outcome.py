@@ -61,8 +61,8 @@ class Outcome(Struct, frozen=True):
 
     def status(self, judgement: "Judgement") -> int:
         """The exit status of a judgement. Says on stderr what --require asks for and is not there."""
-        from dlio_bench.reports.judging.judge import required
+        from dlio_bench.reports.judging.judge import required_status
 
         if self.require == ACCEPTANCE and judgement.class_ != "ACCEPTANCE":
             print(f"dlio-bench: --require acceptance: the class is {judgement.class_}.", file=sys.stderr)
-        return required(judgement, acceptance=self.require == ACCEPTANCE)
+        return required_status(judgement, acceptance=self.require == ACCEPTANCE)

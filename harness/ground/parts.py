@@ -17,7 +17,7 @@ from dlio_bench import signals
 from dlio_bench.errors import EnvironmentFailure, OutOfTime
 from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.cluster.environment import timestamp
-from dlio_bench.harness.ground.folders import JOURNAL, locked, make_folder
+from dlio_bench.harness.ground.folders import JOURNAL, lock_folder, make_folder
 from dlio_bench.harness.ground.subcommands import run_command
 
 KEPT = "What is finished stays finished."
@@ -27,7 +27,7 @@ Part = TypeVar("Part")
 Say = Callable[[str], None]  # tells a user what happens
 
 
-def tell(line: str) -> None:
+def print_line(line: str) -> None:
     """Print a line on stderr."""
     print(line, file=sys.stderr, flush=True)
 
@@ -39,25 +39,25 @@ def note(folder: Path, part: str, event: str, **facts: Any) -> None:
 
 
 @contextmanager
-def work_in(folder: Path, total: int, resume: str, say: Say = tell) -> Iterator["Work"]:
-    """The work in a folder, made if it is absent. UsageError, EnvironmentFailure: see `make_folder` and `locked`."""
-    with locked(make_folder(folder), WAIT_SECONDS, say) as (handle, _):
-        yield Work(folder, total, resume, say, handle)
+def work_in(folder: Path, total: int, resume: str, say: Say = print_line) -> Iterator["PartRunner"]:
+    """The work in a folder, made if it is absent. UsageError, EnvironmentFailure: see `make_folder`, `lock_folder`."""
+    with lock_folder(make_folder(folder), WAIT_SECONDS, say) as (handle, _):
+        yield PartRunner(folder, total, resume, say, handle)
 
 
-class Work:
+class PartRunner:
     """A plan of `total` parts at work in its folder.
 
     resume: what a user gives to go on. handle: of the folder; commands keep it open, so that the folder stays locked
     while one of them runs. kept: what a user who stops the work is told of the parts before.
     """
 
-    def __init__(self, folder: Path, total: int, resume: str, say: Say = tell, handle: int | None = None) -> None:
+    def __init__(self, folder: Path, total: int, resume: str, say: Say = print_line, handle: int | None = None) -> None:
         self.folder, self.total, self.resume, self.kept = folder, total, resume, KEPT
         self.number = 0
         self._say, self._handles = say, () if handle is None else (handle,)
 
-    def each(self, parts: Sequence[Part]) -> Iterator[Part]:
+    def iterate(self, parts: Sequence[Part]) -> Iterator[Part]:
         """The parts in turn; `number` counts them, from 1 on."""
         for part in parts:
             self.number += 1
@@ -92,9 +92,11 @@ class Work:
         try:
             status = run_command(words, self.resume, folder=folder, handles=self._handles, quiet=quiet, message=message)
         except KeyboardInterrupt:
-            signals.met()
+            signals.mark_handled()
             note(self.folder, part, "interrupted")
-            raise EnvironmentFailure(f"{signals.why()} in {title}. {self.kept} Go on with: {self.resume}") from None
+            raise EnvironmentFailure(
+                f"{signals.interrupt_reason()} in {title}. {self.kept} Go on with: {self.resume}"
+            ) from None
         note(self.folder, part, "ended", status=status)
         return status
 

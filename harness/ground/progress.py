@@ -19,7 +19,7 @@ class Progress:
     """
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self.heard: Callable[[str, str], None] = _nobody
+        self.heard: Callable[[str, str], None] = _ignore
         self._stream = stream or sys.stderr
         self._clock = clock
         self._terminal = self._stream.isatty()
@@ -65,18 +65,18 @@ class Progress:
         elif "reader" in self._state and self._epochs is not None:
             trial = self._state["trial"] + 1
             epoch = f"  epoch {event['epoch'] + 1}" if kind == "epoch" else ""
-            left = self._epochs.left(self._clock(), begins=kind == "epoch")
+            left = self._epochs.seconds_left(self._clock(), begins=kind == "epoch")
             eta = f"  eta {format_seconds(left)}" if left else ""
             line = f"{self._heading}  {self._state['reader']}  trial {trial}/{self._trials}{epoch}{eta}"
             self.show(line, has_eta=bool(eta))
 
-    def done(self) -> None:
+    def clear(self) -> None:
         """Remove the line."""
         if self._terminal:
             self._stream.write("\r\x1b[K")
             self._stream.flush()
 
-    def under(self, heading: str) -> Callable[[str], None]:
+    def lines_under(self, heading: str) -> Callable[[str], None]:
         """Shows lines behind a heading."""
         return lambda line: self.show(f"{heading}  {line}")
 
@@ -99,7 +99,7 @@ class Progress:
         self._stream.flush()
 
 
-def _nobody(task: str, line: str) -> None:
+def _ignore(task: str, line: str) -> None:
     """Nobody hears."""
 
 
@@ -131,7 +131,7 @@ class _Epochs:
         self._started: float | None = None
         self._begun = 0
 
-    def left(self, now: float, *, begins: bool) -> float:
+    def seconds_left(self, now: float, *, begins: bool) -> float:
         """Seconds left when a trial or (`begins`) an epoch begins; 0 while they are not known."""
         self._started = now if self._started is None else self._started
         over = self._begun  # all epochs that have begun

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dlio_bench.harness.cluster.allocation import Scale
 
 
-def _words(text: str) -> str:
+def _check_splits(text: str) -> str:
     """The text, if a shell would split it into words. UsageError."""
     try:
         shlex.split(text)
@@ -63,7 +63,7 @@ class Hosts(Struct, frozen=True):
             "more options for the launcher, which it gets before the command, in one word: "
             f"--launcher-args '--bind-to core' (default ${LAUNCHER_ARGS})",
             metavar="ARGS",
-            type=_words,
+            type=_check_splits,
         ),
     ] = None
     hostfile: Annotated[

@@ -77,7 +77,7 @@ def run_command(
         signals.check()
         process.wait()
     except BaseException as error:
-        process.send_signal(signals.which() if isinstance(error, KeyboardInterrupt) else signal.SIGTERM)
+        process.send_signal(signals.last_signal() if isinstance(error, KeyboardInterrupt) else signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             process.wait(END_SECONDS)
         raise

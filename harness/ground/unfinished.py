@@ -39,7 +39,7 @@ def new_record(request: Mapping[str, Any]) -> Record:
     return Record(command=["dlio-bench", *sys.argv[1:]], code_digest=code_digest(), request=facts)
 
 
-def stopped_record(folder: Path | None, now: Record) -> Record | None:
+def load_stopped(folder: Path | None, now: Record) -> Record | None:
     """The record of this very command that was stopped in a folder; None: of none. UsageError, EnvironmentFailure for
     another one.
     """
@@ -53,7 +53,7 @@ def load(folder: Path | None, name: str = UNFINISHED) -> Record | None:
     if folder is None or not (folder / name).is_file():
         return None
     try:
-        return convert(documents.load_json(documents.read(folder / name)), Record)
+        return convert(documents.load_json(documents.read_document(folder / name)), Record)
     except (OSError, ValueError) as error:
         raise UsageError(
             f"'{folder / name}' does not say what was begun there ({error}). Choose a new folder with --out."
@@ -78,7 +78,10 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """What differs between two requests, 'trials was 5 and is 6; seed was not given and is 3'; '' for equal ones."""
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    shown = (f"{name} was {_shown(before.get(name))} and is {_shown(after.get(name))}" for name in names[:NAMED])
+    shown = (
+        f"{name} was {_format_value(before.get(name))} and is {_format_value(after.get(name))}"
+        for name in names[:NAMED]
+    )
     return "; ".join(shown) + more
 
 
@@ -92,7 +95,7 @@ def finish(folder: Path) -> None:
     (folder / UNFINISHED).replace(folder / FINISHED)
 
 
-def finished_state(folder: Path | None, now: Record) -> dict[str, Any] | None:
+def load_finished(folder: Path | None, now: Record) -> dict[str, Any] | None:
     """The last state of a command that is finished; None unless the same request and the same code finished there."""
     if folder is None or (folder / UNFINISHED).exists():
         return None
@@ -105,5 +108,5 @@ def finished_state(folder: Path | None, now: Record) -> dict[str, Any] | None:
     return record.state
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return "not given" if value is None else json.dumps(value)[:80]

@@ -36,7 +36,7 @@ class Form(Struct, frozen=True):
 def load(path: Path, form: Form) -> tuple[dict[str, Any], bytes]:
     """The document in a file, and the file's bytes. UsageError, EnvironmentFailure."""
     try:
-        content = documents.read(path, f"{form.fix}.")
+        content = documents.read_document(path, f"{form.fix}.")
         return documents.load_toml(content), content
     except FileNotFoundError as error:
         raise UsageError(f"'{path}' does not exist. {form.fix}.") from error
@@ -88,8 +88,8 @@ def to_toml(document: Mapping[str, Any]) -> str:
     lines = []
     for names, table in _sections(document, ()):
         if names:
-            lines.append(f"\n[{'.'.join(map(_quote, names))}]")
-        lines += [f"{_quote(key)} = {_value(value)}" for key, value in table.items()]
+            lines.append(f"\n[{'.'.join(map(_toml_string, names))}]")
+        lines += [f"{_toml_string(key)} = {_value(value)}" for key, value in table.items()]
     return "\n".join(lines).lstrip() + "\n"
 
 
@@ -102,14 +102,14 @@ def _sections(table: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[tupl
         yield from _sections(value, (*names, key))
 
 
-def _quote(text: str) -> str:
+def _toml_string(text: str) -> str:
     """A key or a text; TOML's basic strings are JSON's, but for the control character DEL."""
     return text if re.fullmatch(r"[A-Za-z0-9_-]+", text) else _value(text)
 
 
 def _value(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_quote(key)} = {_value(inner)}" for key, inner in value.items()) + " }"
+        return "{ " + ", ".join(f"{_toml_string(key)} = {_value(inner)}" for key, inner in value.items()) + " }"
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, bool | int):

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from dlio_bench.batches import Batch, Bytes
 from dlio_bench.errors import unknown
-from dlio_bench.harness.readers.session import SampleView, touched_buffer
+from dlio_bench.harness.readers.session import SampleView, touch_buffer
 
 Array: TypeAlias = npt.NDArray[Any]
 Arrays: TypeAlias = dict[str, Any]  # field -> array [n, ...], or a list of n arrays where their lengths differ
@@ -34,7 +34,7 @@ class Column(Struct, frozen=True):
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
 
-def split(batch: Batch, columns: Sequence[Column], sample_view: SampleView) -> Arrays:
+def split_batch(batch: Batch, columns: Sequence[Column], sample_view: SampleView) -> Arrays:
     """The batch's arrays, int64 [n] `ids` among them. They share its memory where samples are alike and in one block.
 
     Samples are their columns one after the other, as the reader delivers them.
@@ -76,7 +76,7 @@ def _varying(batch: Batch, columns: Sequence[Column], sample_view: SampleView) -
     }
 
 
-def without(arrays: Arrays, skipped: Container[int]) -> Arrays:
+def leave_out(arrays: Arrays, skipped: Container[int]) -> Arrays:
     """The arrays without the samples of these ids: copies, where they have any of them."""
     kept = [row for row, sample in enumerate(arrays["ids"].tolist()) if sample not in skipped]
     if len(kept) == len(arrays["ids"]):
@@ -94,20 +94,20 @@ def pick(values: Mapping[str, Any], names: Sequence[str]) -> Any:
     return tuple(values[name] for name in names) if names else dict(values)
 
 
-class Copies:
+class CopyPool:
     """Copies of arrays in memory that is used again once nobody has it any more: new pages cost more than a copy."""
 
     def __init__(self) -> None:
         self._buffers: list[Bytes] = []
 
-    def of(self, arrays: Mapping[str, Any]) -> Arrays:
+    def copy_arrays(self, arrays: Mapping[str, Any]) -> Arrays:
         """The same arrays, each in one piece of memory of its own."""
         return {
-            name: [part.copy() for part in value] if isinstance(value, list) else self._copied(value)
+            name: [part.copy() for part in value] if isinstance(value, list) else self._copy_array(value)
             for name, value in arrays.items()
         }
 
-    def _copied(self, array: Array) -> Array:
+    def _copy_array(self, array: Array) -> Array:
         native = array.dtype.newbyteorder("=")  # the only one that TensorFlow and PyTorch know
         copy = self._free(array.nbytes)[: array.nbytes].view(native).reshape(array.shape)
         np.copyto(copy, array)
@@ -121,7 +121,7 @@ class Copies:
                 if sys.getrefcount(buffer.base) == _UNUSED:
                     return buffer
                 alike += 1
-        made = touched_buffer(size)
+        made = touch_buffer(size)
         if alike < SPARE:
             self._buffers.append(made)
         return made

@@ -7,10 +7,10 @@ from msgspec import Struct
 
 from dlio_bench.batches import Batch, Ids
 from dlio_bench.harness.plan.orders import Order, Shape, steps_of
-from dlio_bench.harness.readers.session import Reader, Tally, planned
+from dlio_bench.harness.readers.session import Reader, Tally, plan_batches
 
 
-class Course(Struct, frozen=True):
+class SampleSchedule(Struct, frozen=True):
     """Which samples every rank gets, epoch after epoch. reader: the name of its policy."""
 
     reader: str
@@ -40,13 +40,13 @@ class _Abandoned(Exception):  # noqa: N818 - nothing went wrong
 class Session:
     """A reader at work on the rest of a course."""
 
-    def __init__(self, reader: Reader, course: Course, rank: int, epoch: int, step: int) -> None:
+    def __init__(self, reader: Reader, course: SampleSchedule, rank: int, epoch: int, step: int) -> None:
         def ids_read(of_rank: int, of_epoch: int) -> Ids:
             ids = course.ids(of_rank, of_epoch)[step if of_epoch == epoch else 0 :]
             return ids[ids >= 0]
 
         parts = [(each, course.part(rank, each, step if each == epoch else 0)) for each in range(epoch, course.epochs)]
-        plan = planned(reader.sample_view, parts, ids_read)
+        plan = plan_batches(reader.sample_view, parts, ids_read)
         self._stack = ExitStack()
         self._batches = self._stack.enter_context(reader.session(plan, Tally()))
         self._process = os.getpid()

@@ -39,7 +39,7 @@ def decode_and_columns(
 
     skipped: where samples that cannot be decoded are noted (see `sample_name`); None: they are an error.
     """
-    how, columns = _delivered(dataset, fields, decode)
+    how, columns = _decode_and_columns(dataset, fields, decode)
     return how if how is None or skipped is None else _skipping(how, dataset, skipped), columns
 
 
@@ -48,11 +48,13 @@ def sample_name(dataset: Dataset, sample: int) -> str:
     return f"{dataset.name(int(dataset.locate(np.array([sample]), ())[0][0]))}, sample {sample}"
 
 
-def _delivered(dataset: Dataset, fields: Sequence[str], decode: "bool | Decoder") -> tuple[Decode | None, list[Column]]:
+def _decode_and_columns(
+    dataset: Dataset, fields: Sequence[str], decode: "bool | Decoder"
+) -> tuple[Decode | None, list[Column]]:
     if isinstance(decode, Decoder):
         columns = [Column(name, np.dtype(dtype), shape) for name, (dtype, shape) in decode.gives.items()]
         dataset.field_index(decode.reads)  # UsageError for one that is not there
-        return _called(decode, columns), columns
+        return _wrap_decoder(decode, columns), columns
     if not decode:
         stored = {field.name: field for field in dataset.manifest.fields}
         dataset.field_index(fields)
@@ -67,7 +69,7 @@ def _delivered(dataset: Dataset, fields: Sequence[str], decode: "bool | Decoder"
     return workload.decode(dataset), [Column(part.name, np.dtype(part.dtype), part.shape) for part in parts]
 
 
-def _called(decoder: Decoder, columns: Sequence[Column]) -> Decode:
+def _wrap_decoder(decoder: Decoder, columns: Sequence[Column]) -> Decode:
     if any(column.shape == VARYING for column in columns):
         raise UsageError("A Decoder gives arrays of fixed shapes: pad what varies.")
 

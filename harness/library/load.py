@@ -10,19 +10,19 @@ from dlio_bench.batches import Ids
 from dlio_bench.benchmarks import tensors
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.dataset import Dataset, open_dataset
-from dlio_bench.datagen.index import found_files
+from dlio_bench.datagen.index import open_files
 from dlio_bench.datagen.layout import TRAIN
 from dlio_bench.datagen.manifest import NAME
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError, require_at_least, unknown
 from dlio_bench.harness.cluster import interfaces
-from dlio_bench.harness.cluster.comm import Comm, together
+from dlio_bench.harness.cluster.comm import Comm, run_on_all_ranks
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.ground.defaults import MOST_THREADS, STAGING_BYTES
 from dlio_bench.harness.ground.options import BUFFERED, DIRECT, IO_MODES
 from dlio_bench.harness.library import ranks
 from dlio_bench.harness.library.arguments import require_kinds, valid_seed, whole
 from dlio_bench.harness.library.arrays import VARYING
-from dlio_bench.harness.library.course import Course
+from dlio_bench.harness.library.course import SampleSchedule
 from dlio_bench.harness.library.decoding import Decoder, decode_and_columns, sample_name
 from dlio_bench.harness.library.loader import Loader
 from dlio_bench.harness.machine.memory import memory_bytes
@@ -31,7 +31,7 @@ from dlio_bench.harness.plan.policies import ALIASES, LOADERS, OWN, POLICIES, RE
 from dlio_bench.harness.readers.options import ReaderOptions
 from dlio_bench.harness.readers.placed.room import Room, require_asked
 from dlio_bench.harness.readers.placed.tiers import Tiers
-from dlio_bench.harness.readers.registry import opened, view_of
+from dlio_bench.harness.readers.registry import open_planned, view_of
 from dlio_bench.harness.readers.resources import RankContext, Resources
 from dlio_bench.harness.readers.session import Reader, SampleView
 from dlio_bench.harness.readers.threads import reading_threads
@@ -69,7 +69,7 @@ def node_tiers(
         return Tiers()
     here = comm.host_size // per_node if comm.host_size % per_node == 0 else comm.host_size  # nodes on this machine
     room = Room(memory_bytes() // here, staging_bytes * per_node, local, here)
-    everywhere = together(comm, lambda: room.tiers(sizes, host_name(), dashes=""))
+    everywhere = run_on_all_ranks(comm, lambda: room.tiers(sizes, host_name(), dashes=""))
     return Tiers(min(tiers.ram for tiers in everywhere), min(tiers.disk for tiers in everywhere))
 
 
@@ -139,7 +139,7 @@ def load(
     row = _row(reader)
     here = ranks.ranks(comm, patience)
     place = Path(dataset)
-    data = _opened(here, place, fields, patterns)
+    data = _open_data(here, place, fields, patterns)
     if check_crc and not data.manifest.checksums_sha256:
         raise UsageError(
             f"check_crc: the files in {place} have no checksums, as no manifest was made of them. Leave check_crc out."
@@ -153,7 +153,7 @@ def load(
     per_node = ranks.ranks_per_node(here)
     shape = _shape(data, split, here.size, batch, per_node, last)
     _note_empty(data, _ids(shape), skipped)
-    course = Course(row.name, order_of(row), shape, epochs, seed)
+    course = SampleSchedule(row.name, order_of(row), shape, epochs, seed)
     settings = {"reader": row.name, "batch": batch, "epochs": epochs, "seed": seed, "split": split, "last": last}
     _require_same(here, {"dataset": data.digest, **settings, "fields": names})
     if not course.steps:
@@ -178,21 +178,23 @@ def load(
     )
     context = RankContext(here, per_node, local, interfaces.serving(here)[here.rank].address)
     made: list[Reader] = []
-    together(here, lambda: made.append(opened(row, view, _parts(course, view, here.rank), resources, context)))
+    run_on_all_ranks(
+        here, lambda: made.append(open_planned(row, view, _parts(course, view, here.rank), resources, context))
+    )
     return Loader(here, made[0], course, columns, data.digest, copy=copy, skipped=skipped)
 
 
 def _row(reader: str) -> Policy:
     """The row of a reader of ours whose order is a plan. UsageError."""
     if reader.partition("+")[0] not in (*ALIASES, *POLICIES):
-        raise unknown("reader", reader, [name for name in (*ALIASES, *POLICIES) if _known_course(find(name))])
+        raise unknown("reader", reader, [name for name in (*ALIASES, *POLICIES) if _has_planned_order(find(name))])
     row = find(reader)
     if row.delivery in LOADERS:
         raise UsageError(
             f"Reader '{reader}' is another loader ({row.source}), to be measured beside ours. A program uses that "
             "itself, or one of our readers, such as prefetch, through as_tf or as_torch."
         )
-    if not _known_course(row):
+    if not _has_planned_order(row):
         raise UsageError(
             f"Reader '{reader}' does not promise which sample comes next, so that a training could not go on where it "
             "stopped. Use another, such as prefetch."
@@ -200,22 +202,22 @@ def _row(reader: str) -> Policy:
     return row
 
 
-def _known_course(row: Policy) -> bool:
+def _has_planned_order(row: Policy) -> bool:
     """Whether it is a reader of ours whose order is a plan."""
     return row.delivery not in (*LOADERS, OWN) and row.order_known and row.order != REDRAWN
 
 
-def _opened(comm: Comm, place: Path, fields: Sequence[str], patterns: Sequence[str]) -> Dataset:
+def _open_data(comm: Comm, place: Path, fields: Sequence[str], patterns: Sequence[str]) -> Dataset:
     """The dataset, or the files as one: the first rank looks at them for all."""
-    if together(comm, (place / NAME).exists)[0]:
+    if run_on_all_ranks(comm, (place / NAME).exists)[0]:
         if patterns:
             raise UsageError(
                 f"files={[*patterns]!r}: the manifest in {place} says which files it has. Leave files= out."
             )
         mine: list[Dataset] = []
-        together(comm, lambda: mine.append(open_dataset(place)))
+        run_on_all_ranks(comm, lambda: mine.append(open_dataset(place)))
         return mine[0]
-    data = together(comm, lambda: found_files(place, fields, patterns) if comm.rank == 0 else None)[0]
+    data = run_on_all_ranks(comm, lambda: open_files(place, fields, patterns) if comm.rank == 0 else None)[0]
     assert data is not None
     return data
 
@@ -224,7 +226,7 @@ def _alignment(comm: Comm, io: str, dataset: Dataset) -> Alignment | None:
     """What direct reads of the dataset need; None: its reads are buffered. As `alignment_of`, and UsageError."""
     if io not in IO_MODES:
         raise UsageError(f"io={io!r} is not known. Use {' or '.join(map(repr, IO_MODES))}.")
-    return together(comm, lambda: alignment_of(dataset) if io == DIRECT else None)[comm.rank]
+    return run_on_all_ranks(comm, lambda: alignment_of(dataset) if io == DIRECT else None)[comm.rank]
 
 
 def _view(dataset: Dataset) -> tuple[str, ...]:
@@ -264,7 +266,7 @@ def _ids(shape: Shape) -> Ids:
     return np.arange(shape.first, shape.first + shape.samples, dtype=np.int64)
 
 
-def _parts(course: Course, view: SampleView, rank: int) -> Iterator[tuple[int, Sequence[Ids]]]:
+def _parts(course: SampleSchedule, view: SampleView, rank: int) -> Iterator[tuple[int, Sequence[Ids]]]:
     """The plan, for its largest batch: any full one where all samples have one size."""
     sizes = view.sizes(_ids(course.shape))
     if (sizes == sizes[0]).all():

@@ -11,8 +11,8 @@ from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError, out_of
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.library.arguments import whole
-from dlio_bench.harness.library.arrays import Arrays, Column, Copies, split, without
-from dlio_bench.harness.library.course import Course, Session
+from dlio_bench.harness.library.arrays import Arrays, Column, CopyPool, leave_out, split_batch
+from dlio_bench.harness.library.course import SampleSchedule, Session
 from dlio_bench.harness.library.ranks import Borrowed
 from dlio_bench.harness.plan.shape import KEEP
 from dlio_bench.harness.readers.session import Reader
@@ -45,7 +45,7 @@ class Loader:
         self,
         comm: Comm,
         reader: Reader,
-        course: Course,
+        course: SampleSchedule,
         columns: Sequence[Column],
         digest: str,
         *,
@@ -55,7 +55,7 @@ class Loader:
         self._comm, self._course, self._columns, self._digest = comm, course, columns, digest
         self._reader: Reader | None = reader  # until it is closed: its buffers go with it
         self._sample_view, self._options = reader.sample_view, reader.options
-        self._copies, self._copy = Copies(), copy
+        self._copies, self._copy = CopyPool(), copy
         self._skipped = skipped  # filled by the threads that decode; None: what cannot be decoded is an error
         self._steps = course.steps
         self._epoch = self._step = self._iterations = 0
@@ -144,11 +144,11 @@ class Loader:
             assert self._reader is not None
             if not self._session:
                 self._session.append(Session(self._reader, self._course, self._comm.rank, self._epoch, self._step))
-            arrays = split(self._session[0].next(), self._columns, self._sample_view)
+            arrays = split_batch(self._session[0].next(), self._columns, self._sample_view)
             if self._skipped:
-                arrays = without(arrays, self._skipped)
+                arrays = leave_out(arrays, self._skipped)
         self._epoch, self._step = divmod(self._epoch * self._steps + self._step + 1, self._steps)
-        return self._copies.of(arrays) if self._copy else arrays
+        return self._copies.copy_arrays(arrays) if self._copy else arrays
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the beginning of an epoch, from 0 on; nothing to do where the loader stands there. UsageError."""
@@ -219,7 +219,7 @@ class Loader:
         self._forget()
 
     def _forget(self) -> None:
-        self._closed, self._reader, self._copies = True, None, Copies()
+        self._closed, self._reader, self._copies = True, None, CopyPool()
         self._finalizer.detach()
 
     @contextmanager
@@ -228,7 +228,7 @@ class Loader:
         try:
             yield
         except BaseException as error:
-            told = _told(error)
+            told = _as_our_error(error)
             self._failure = told if isinstance(told, Exception) else None  # a Ctrl-C is the program's own
             self._abandon(told)
             if told is error:
@@ -290,7 +290,7 @@ class Loader:
         even = self.last != KEEP and self._skipped is None
         from dlio_bench.harness.library.frameworks import as_tf
 
-        return as_tf(self, Loader._copied, names, even=even)
+        return as_tf(self, Loader._iter_copies, names, even=even)
 
     def as_torch(self, *names: str) -> "torch.utils.data.IterableDataset[Any]":
         """A torch IterableDataset, for DataLoader(dataset, batch_size=None); as `as_tf`.
@@ -299,15 +299,15 @@ class Loader:
         """
         from dlio_bench.harness.library.frameworks import as_torch
 
-        return as_torch(self, self._copied, names)
+        return as_torch(self, self._iter_copies, names)
 
-    def _copied(self) -> Iterator[Arrays]:
+    def _iter_copies(self) -> Iterator[Arrays]:
         """As `iter`, but batches stay valid, whatever `copy` is."""
         batches = iter(self)
-        return batches if self._copy else map(self._copies.of, batches)
+        return batches if self._copy else map(self._copies.copy_arrays, batches)
 
 
-def _told(error: BaseException) -> BaseException:
+def _as_our_error(error: BaseException) -> BaseException:
     """The error of dlio_bench.errors for a failure of the system; others as they are."""
     if isinstance(error, BenchError):
         return error

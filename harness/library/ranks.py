@@ -73,7 +73,7 @@ class Borrowed(mpi.Mpi):
             self._host.Free()
             self._world.Free()
 
-    def _meet(self) -> None:
+    def _await_all(self) -> None:
         self._wait([self._world.Ibarrier()])
 
     def gather(self, value: Any) -> list[Any] | None:

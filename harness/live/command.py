@@ -35,7 +35,7 @@ def watch(folder: Path, *, once: bool, as_json: bool, every: float, most: float 
     screen = Screen(folder, as_json=as_json, whole=once)
     try:
         while True:
-            fresh = follower.look()
+            fresh = follower.new_records()
             if fresh:
                 screen.show(fresh, follower)
             last = follower.records[-1] if follower.records else None
@@ -47,7 +47,7 @@ def watch(folder: Path, *, once: bool, as_json: bool, every: float, most: float 
                 raise UsageError(f"No run has written its status to {folder} yet. {fix}")
             if last is not None and follower.gone:
                 raise EnvironmentFailure(f"{folder} is gone, and its run wrote no last word: it was killed, or moved.")
-            quiet = follower.quiet()
+            quiet = follower.silent_seconds()
             bearable = most if most is not None else SILENCE if follower.size else 0
             if bearable and quiet >= bearable:
                 raise EnvironmentFailure(
@@ -60,7 +60,7 @@ def watch(folder: Path, *, once: bool, as_json: bool, every: float, most: float 
                 screen.idle(follower, quiet)
             time.sleep(every)
     except KeyboardInterrupt:
-        signals.met()
+        signals.mark_handled()
         return 0
 
 
@@ -89,7 +89,7 @@ class Follower:
         self.gone = False
         self.damaged = self.size = 0
 
-    def look(self) -> Sequence[Record]:
+    def new_records(self) -> Sequence[Record]:
         """The records that are new. UsageError where no run is, and none is about to be."""
         self._open()
         if self._file is None:
@@ -106,7 +106,7 @@ class Follower:
             self._heard = time.monotonic() - (max(0.0, age) if first else 0.0)
         return read.records
 
-    def quiet(self) -> float:
+    def silent_seconds(self) -> float:
         """Seconds since the last record came; of the first look, by its own time. Before it, since the watch began."""
         return time.monotonic() - self._heard
 
@@ -114,7 +114,7 @@ class Follower:
         """A sentence about lines of the file that are no records; empty where it has none."""
         path = self._folder / NAME
         if self.damaged:
-            return f"{path} is damaged: {plural(self.damaged, 'line')} of it {_be(self.damaged)} passed over."
+            return f"{path} is damaged: {plural(self.damaged, 'line')} of it {_exit_word(self.damaged)} passed over."
         if self.size and not self.records:
             return f"{path} has no whole line."
         return ""
@@ -188,28 +188,28 @@ class Screen:
             self._draw(follower, quiet)
         elif (word := live_text.silence(quiet)) and not self._told_silence:
             self._told_silence = True
-            _aside(word)
+            _print_aside(word)
 
     def waits(self, damage: str) -> None:
         """There is no status yet. damage: what is in its file instead."""
         if not self._told_waiting:
             self._told_waiting = True
-            _aside(f"waiting for a run to write its status to {self._folder} (Ctrl-C ends)")
+            _print_aside(f"waiting for a run to write its status to {self._folder} (Ctrl-C ends)")
         if damage and not self._told_damage:
             self._told_damage = True
-            _aside(damage)
+            _print_aside(damage)
 
     def end(self, last: Record, follower: Follower, *, once: bool) -> None:
         """The run has ended, or its state is shown once."""
         if self._json:
             return
         if once:
-            quiet = 0.0 if last["phase"] in ENDED else follower.quiet()
+            quiet = 0.0 if last["phase"] in ENDED else follower.silent_seconds()
             print("\n".join(self._lines(follower, quiet)))
         elif not self._changes and last["phase"] == "done":
             print(f"results: dlio-bench show {printable(str(self._folder))}")
         if damage := follower.damage():
-            _aside(damage)
+            _print_aside(damage)
 
     def _lines(self, follower: Follower, quiet: float) -> list[str]:
         width, height = shutil.get_terminal_size()
@@ -227,9 +227,9 @@ class Screen:
         self._drawn = lines
 
 
-def _be(number: int) -> str:
+def _exit_word(number: int) -> str:
     return "was" if number == 1 else "were"
 
 
-def _aside(word: str) -> None:
+def _print_aside(word: str) -> None:
     print(f"dlio-bench: {printable(word)}", file=sys.stderr, flush=True)

@@ -124,7 +124,7 @@ class Journal:
 
 
 @contextmanager
-def recorded(folder: Path) -> Iterator[Journal]:
+def open_journal(folder: Path) -> Iterator[Journal]:
     """The status of the run inside, in its folder. A failure is its last line."""
     journal = Journal(folder)
     journal.preparing("", "")
@@ -134,7 +134,7 @@ def recorded(folder: Path) -> Iterator[Journal]:
         journal.end(FAILED, error.status, str(error))
         raise
     except KeyboardInterrupt:
-        journal.end(FAILED, EnvironmentFailure.status, f"{signals.why()}: the ranks have ended.")
+        journal.end(FAILED, EnvironmentFailure.status, f"{signals.interrupt_reason()}: the ranks have ended.")
         raise
     except Exception as error:
         journal.end(FAILED, EnvironmentFailure.status, f"{type(error).__name__}: {error}")

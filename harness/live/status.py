@@ -28,7 +28,7 @@ MOST_TIME = 1e11  # seconds since 1970 that a clock may show
 MOST_LINE = 1 << 16  # bytes of a line; a longer one is foreign
 
 
-class Read(Struct, frozen=True):
+class ReadLines(Struct, frozen=True):
     """Whole lines of the file: their records, the offset behind them, and how many others are not empty."""
 
     records: list[dict[str, Any]] = field(default_factory=list)
@@ -42,7 +42,7 @@ def record(phase: str, **known: Any) -> dict[str, Any]:
     ValueError if `read_status` would pass it over.
     """
     made = {"schema": SCHEMA, "time": time.time(), **dict.fromkeys(_OPTIONAL), "phase": phase, **known}
-    if (wrong := _wrong(made)) or made.keys() != FIELDS.keys():
+    if (wrong := _invalid_field(made)) or made.keys() != FIELDS.keys():
         raise ValueError(f"no status: {wrong or sorted(made.keys() ^ FIELDS.keys())}")
     return made
 
@@ -72,7 +72,7 @@ def read_status(folder: Path, offset: int = 0) -> tuple[list[dict[str, Any]], in
     return read.records, read.offset
 
 
-def read_from(folder: Path, offset: int = 0) -> Read:
+def read_from(folder: Path, offset: int = 0) -> ReadLines:
     """As read_status, with the count of lines that are no record. A last line without its end is left for later.
 
     A file that is shorter than the offset is another one: it is read from its beginning.
@@ -93,7 +93,7 @@ def open_status(folder: Path) -> int:
     return file
 
 
-def read_open(file: int, offset: int = 0) -> Read:
+def read_open(file: int, offset: int = 0) -> ReadLines:
     """As read_from, of a file that is open: what a run writes before it removes its folder can still be read."""
     records, damaged = [], 0
     with os.fdopen(os.dup(file), "rb") as lines:
@@ -103,29 +103,29 @@ def read_open(file: int, offset: int = 0) -> Read:
             if not line.endswith(b"\n") and len(line) < MOST_LINE:
                 break
             offset += len(line)
-            parsed = _parsed(line)
+            parsed = _parse_line(line)
             if parsed is not None:
                 records.append(parsed)
             damaged += parsed is None and line != b"\n"  # it ended a line that another writer had not finished
-    return Read(records, offset, damaged)
+    return ReadLines(records, offset, damaged)
 
 
-def _parsed(line: bytes) -> dict[str, Any] | None:
+def _parse_line(line: bytes) -> dict[str, Any] | None:
     """The record in a line; None where it is none."""
     with suppress(ValueError, RecursionError):
         values = json.loads(line)
-        if isinstance(values, dict) and not _wrong(values):
+        if isinstance(values, dict) and not _invalid_field(values):
             return {name: values.get(name) for name in FIELDS}
     return None
 
 
-def _wrong(values: Mapping[str, Any]) -> str:
+def _invalid_field(values: Mapping[str, Any]) -> str:
     """The first field that does not have a value it may have; empty if all have."""
     wrong = (name for name, right in FIELDS.items() if not right(values.get(name)))
-    return next(wrong, "") or next((name for name, most in _OF.items() if _beyond(values, name, most)), "")
+    return next(wrong, "") or next((name for name, most in _OF.items() if _exceeds(values, name, most)), "")
 
 
-def _beyond(values: Mapping[str, Any], name: str, most: str) -> bool:
+def _exceeds(values: Mapping[str, Any], name: str, most: str) -> bool:
     number, total = values.get(name), values.get(most)
     return number is not None and total is not None and bool(number > total)
 

@@ -81,7 +81,7 @@ def mount_of(path: Path) -> Mount | None:
     return covering(parse_mountinfo(text), str(path.resolve()))
 
 
-def described_mount(path: Path) -> dict[str, Any] | None:
+def mount_document(path: Path) -> dict[str, Any] | None:
     """The mount that holds `path`, as plain JSON values."""
     mount = mount_of(path)
     return asdict(mount) | {"options": list(mount.options)} if mount else None
@@ -104,13 +104,13 @@ def client_version(filesystem: str, root: Path = Path("/")) -> str | None:
     return None
 
 
-def below(folder: Path) -> list[Mount]:
+def mounts_below(folder: Path) -> list[Mount]:
     """The mounts inside `folder` (the caller has followed links). OSError where the kernel does not say."""
     mounts = parse_mountinfo(Path("/proc/self/mountinfo").read_text())
     return [mount for mount in mounts if mount.point.startswith(f"{folder}/")]
 
 
-def failed_call(error: OSError, host: str = "") -> str:
+def explain_os_error(error: OSError, host: str = "") -> str:
     """What failed where, and what to do, in sentences; of a full file system also which. host: as ' on node1'."""
     where = error.filename or (f"A file{host}" if host else None)
     if error.filename:

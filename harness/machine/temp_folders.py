@@ -34,7 +34,7 @@ def temp_folder(prefix: str, below: Path | None = None) -> Iterator[Path]:
 
     First removes the folders of this prefix that killed processes have left, with their mounts.
     """
-    folder, lock = _made(prefix, below or Path(gettempdir()))
+    folder, lock = _make_locked(prefix, below or Path(gettempdir()))
     try:
         yield folder
     finally:
@@ -43,13 +43,13 @@ def temp_folder(prefix: str, below: Path | None = None) -> Iterator[Path]:
 
 
 @contextmanager
-def outlasted_folder(prefix: str, below: Path) -> Iterator[Path]:
+def outliving_folder(prefix: str, below: Path) -> Iterator[Path]:
     """As `temp_folder`, for a job's ranks that may be killed: another process removes the folder when this one is gone.
 
     After a failure too, so that ranks which are still at work do not miss it before they are ended. Where a launcher
     kills all processes of a job alike, the folder stays until the next one of its prefix is made.
     """
-    folder, lock = _made(prefix, below)
+    folder, lock = _make_locked(prefix, below)
     remover = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _REMOVER, str(folder)],
         cwd="/",
@@ -73,7 +73,7 @@ def rescued_folder(prefix: str, below: Path, file: Path) -> Iterator[Path]:
     It holds the lock until then, so that no sweep takes the folder from it. A launcher that kills it too (a scheduler
     that kills all processes of a step at once) loses the files.
     """
-    folder, lock = _made(prefix, below)
+    folder, lock = _make_locked(prefix, below)
     rescuer = subprocess.Popen(
         [sys.executable, "-I", "-S", rescue.__file__, str(folder), str(file), str(os.getpid())],
         cwd="/",
@@ -93,18 +93,18 @@ def rescued_folder(prefix: str, below: Path, file: Path) -> Iterator[Path]:
         os.close(lock)
 
 
-def _made(prefix: str, below: Path) -> tuple[Path, int]:
+def _make_locked(prefix: str, below: Path) -> tuple[Path, int]:
     """A new folder, and the handle that locks it."""
-    sweep(prefix, below, _unmounted)
+    sweep(prefix, below, _unmount_below)
     return make_locked(prefix, below)
 
 
-def _unmounted(folder: Path) -> bool:
+def _unmount_below(folder: Path) -> bool:
     """Unmount what FUSE has mounted below a folder; whether nothing is mounted there now. OSError.
 
     Reads the kernel's list of mounts: a mount whose daemon is dead answers no call.
     """
-    for mount in mounts.below(folder):
+    for mount in mounts.mounts_below(folder):
         if mount.type.partition(".")[0] == "fuse":
             subprocess.run(["fusermount3", "-u", "-z", "-q", mount.point], check=False, stderr=subprocess.DEVNULL)
-    return not mounts.below(folder)
+    return not mounts.mounts_below(folder)

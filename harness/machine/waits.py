@@ -19,7 +19,7 @@ LOOK_SECONDS = 5.0  # between two looks at signals: one that both see is not met
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 
 
-def waited_for(process: int) -> str | None:
+def awaited_file(process: int) -> str | None:
     """The file and its file system that this process, or one that it has started, waits for.
 
     None if the kernel shows none. Asks the kernel alone: the file system itself may not answer.
@@ -37,7 +37,7 @@ def waited_for(process: int) -> str | None:
                 if path.startswith("/") and (mount := covering(_mounts(process), path)):
                     return f"{path} ({mount.type} at {mount.point})"
                 for child in (task / "children").read_text().split():
-                    if found := waited_for(int(child)):
+                    if found := awaited_file(int(child)):
                         return found
     return None
 
@@ -53,7 +53,7 @@ def _mounts(process: int) -> list[Mount]:
 
 
 @contextmanager
-def signals_heard(end: Callable[[int, str], None]) -> Iterator[None]:
+def watch_signals(end: Callable[[int, str], None]) -> Iterator[None]:
     """In this block a thread of its own looks for signals that the main thread cannot meet.
 
     The kernel gives a signal to a thread that returns from its call, which one that storage holds does not: the signal
@@ -74,7 +74,7 @@ def _look(over: threading.Event, end: Callable[[int, str], None]) -> None:
     before = set[int]()
     while not over.wait(LOOK_SECONDS):
         pending = _pending()
-        if (unmet := before & pending) and (at := waited_for(os.getpid())):
+        if (unmet := before & pending) and (at := awaited_file(os.getpid())):
             end(min(unmet), at)
         before = pending
 

@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from dlio_bench.harness.cluster.life import beside
+from dlio_bench.harness.cluster.life import processes_started_together
 from dlio_bench.processes import die_with_parent
 
 CONNECTION = Path("security") / "ipcontroller-engine.json"  # in the controller's folder
@@ -20,7 +20,7 @@ def main() -> None:
     from ipyparallel.engine.app import IPEngine
 
     words = [f"--file={folder / CONNECTION}", f"--profile-dir={folder}", f"--timeout={PATIENCE}", "--log-level=ERROR"]
-    IPEngine.launch_instance([*words, *(["--mpi"] if beside(os.environ) > 1 else [])])
+    IPEngine.launch_instance([*words, *(["--mpi"] if processes_started_together(os.environ) > 1 else [])])
 
 
 if __name__ == "__main__":

@@ -55,11 +55,13 @@ class Engines:
         return [sys.executable, "-P", "-m", "ipyparallel.controller", *words]
 
     def _start(self, number: int) -> None:
-        launch = start.Ranks(MODULE, self._nodes, self._count if self._mpi else 1, self._asked).start(self.folder)
+        launch = start.Ranks(MODULE, self._nodes, self._count if self._mpi else 1, self._requested_launcher).start(
+            self.folder
+        )
         self._started.append(Command(launch.argv, self.folder / f"engine-{number}.log", launch.env))
 
     @property
-    def _asked(self) -> str | None:
+    def _requested_launcher(self) -> str | None:
         return self._launcher if self._mpi else "local"
 
     @property

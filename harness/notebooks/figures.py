@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_bench.reports.view import static
-from dlio_bench.reports.view.drawing import plain
+from dlio_bench.reports.view.drawing import escape_markup
 from dlio_bench.wrapping import printable
 
 Figure = dict[str, Any]
@@ -173,8 +173,8 @@ def pair(named: Mapping[str, Mapping[str, Sequence[float]]], solid: tuple[str, s
         {
             "type": "scatter",
             "mode": "lines+markers",
-            "name": plain(f"{name} {quantity}"),
-            "legendgroup": plain(name),
+            "name": escape_markup(f"{name} {quantity}"),
+            "legendgroup": escape_markup(name),
             "x": list(range(1, len(history[quantity]) + 1)),
             "y": list(history[quantity]),
             "line": {"color": COLOURS[number % len(COLOURS)], "dash": dash},
@@ -201,7 +201,7 @@ def layout(y: str, x: str, note: str = "") -> Figure:
     return {
         "template": "plotly_white",
         "height": 340,
-        "title": {"text": plain(note), "font": {"size": 12}},
+        "title": {"text": escape_markup(note), "font": {"size": 12}},
         "xaxis": {"title": {"text": x}},
         "yaxis": {"title": {"text": y}},
         "margin": {"t": 40, "b": 50},

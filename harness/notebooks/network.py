@@ -44,7 +44,7 @@ def network(shape: Sequence[int], conv: Sequence[int], dense: int, dropout: floa
     return kit.Model(inputs, kit.layers.Dense(1, activation="sigmoid")(x), name="rpv")
 
 
-def built(shape: Sequence[int], parameters: Mapping[str, Any], seed: int = 0) -> Any:
+def build_network(shape: Sequence[int], parameters: Mapping[str, Any], seed: int = 0) -> Any:
     """The network of some parameters, as PUBLISHED has them."""
     return network(shape, parameters["conv"], parameters["dense"], parameters["dropout"], seed)
 

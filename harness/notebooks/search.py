@@ -97,10 +97,10 @@ class Search:
     def over(self) -> bool:
         """Whether all trials are over."""
         # in this order: a trial that is begun is among the tasks before it is counted, or no longer to be repeated
-        return self._proposed >= self._count and not self._again and not self._tasks
+        return self._proposed_count >= self._count and not self._again and not self._tasks
 
     @property
-    def _proposed(self) -> int:
+    def _proposed_count(self) -> int:
         return len([trial for trial in self.trials if trial.again is None])
 
     @property
@@ -181,7 +181,7 @@ class Search:
     def _begin(self) -> bool:
         """Begin one trial; False where none is left to begin."""
         again = self._again[0] if self._again else None
-        if again is None and self._proposed >= self._count:
+        if again is None and self._proposed_count >= self._count:
             return False
         if again is not None:
             self._study.enqueue_trial(dict(self.trials[again].parameters))
@@ -201,27 +201,27 @@ class Search:
         if not task.ready():
             return
         try:
-            trial.history = _checked(task.get())
+            trial.history = _check_history(task.get())
             trial.state = STOPPED if self._wish(trial.number).exists() and not self._whole(trial.history) else DONE
         except Exception as error:  # noqa: BLE001 - whatever ended a trial, the others go on
             name = str(getattr(error, "ename", type(error).__name__))
             trial.state = LOST if name == GONE else FAILED
             why = "its engine has died" if trial.state == LOST else f"{name}: {getattr(error, 'evalue', error)}"
             trial.told = printable(why)[:LONGEST]
-        self._tell(trial)
+        self._report_outcome(trial)
         del self._tasks[trial.number]  # last: now the search may be over
 
     def _whole(self, history: History) -> bool:
         return self._epochs is not None and len(history.get("acc", [])) >= self._epochs
 
-    def _tell(self, trial: Trial) -> None:
+    def _report_outcome(self, trial: Trial) -> None:
         if trial.state == DONE and trial.best is not None:
             self._study.tell(trial.number, trial.best)
         else:
             self._study.tell(trial.number, state=self._pruned if trial.state == STOPPED else self._failed)
 
 
-def _checked(returned: Any) -> History:
+def _check_history(returned: Any) -> History:
     if not _is_history(returned):
         raise TypeError("train returned no history: lists of numbers by name")
     history: History = returned

@@ -78,8 +78,8 @@ class SearchView(View):
         self._chosen = ipywidgets.SelectMultiple(description="trials", rows=4)
         stop = ipywidgets.Button(description="Stop selected")
         restart = ipywidgets.Button(description="Restart selected")
-        stop.on_click(lambda _: self._do(search.stop))
-        restart.on_click(lambda _: self._do(search.restart))
+        stop.on_click(lambda _: self._act(search.stop))
+        restart.on_click(lambda _: self._act(search.restart))
         figure = FigureWidget(make_subplots(rows=1, cols=2, subplot_titles=CURVES))
         for column in (1, 2):  # JupyterLab does not draw traces that come later
             line = {"color": "#cccccc"}
@@ -101,7 +101,7 @@ class SearchView(View):
             for trace, name in zip(self._figure.data, CURVES, strict=True):
                 trace.x, trace.y, trace.text, trace.marker.color = curves(trials, name)
 
-    def _do(self, what: Any) -> None:
+    def _act(self, what: Any) -> None:
         try:
             what(*self._chosen.value)
             self._says.value = ""

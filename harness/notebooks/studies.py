@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dlio_bench.harness.notebooks.figures import Figure, layout
 from dlio_bench.reports.run.result_drawing import error_bars
-from dlio_bench.reports.view.drawing import plain
+from dlio_bench.reports.view.drawing import escape_markup
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,11 +31,14 @@ def metric(metrics: "pd.DataFrame", name: str) -> "pd.DataFrame":
 def bars(metrics: "pd.DataFrame", name: str, title: str) -> Figure:
     """A bar for each reader and node count, with its interval where the result has one."""
     rows = metric(metrics, name)
-    unit = plain(str(rows["unit"].iloc[0])) if len(rows) else ""
+    unit = escape_markup(str(rows["unit"].iloc[0])) if len(rows) else ""
     ends = [None if math.isnan(low) else (low, high) for low, high in zip(rows["ci_low"], rows["ci_high"], strict=True)]
     bar = {
         "type": "bar",
-        "x": [f"{plain(reader)}, {nodes} nodes" for reader, nodes in zip(rows["reader"], rows["nodes"], strict=True)],
+        "x": [
+            f"{escape_markup(reader)}, {nodes} nodes"
+            for reader, nodes in zip(rows["reader"], rows["nodes"], strict=True)
+        ],
         "y": rows["value"].tolist(),
         "error_y": error_bars([*zip(rows["value"].tolist(), ends, strict=True)]) | {"color": "#33373d"},
     }
@@ -51,7 +54,7 @@ def stall_by_step(steps: "pd.DataFrame") -> Figure:
         {
             "type": "scatter",
             "mode": "lines",
-            "name": plain(str(result)),
+            "name": escape_markup(str(result)),
             "x": part.index.get_level_values("step").tolist(),
             "y": part.tolist(),
         }

@@ -22,7 +22,7 @@ from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.library import ranks
 from dlio_bench.harness.library.load import load
 from dlio_bench.harness.library.loader import Loader
-from dlio_bench.harness.notebooks.network import built
+from dlio_bench.harness.notebooks.network import build_network
 from dlio_bench.harness.training.exchange.exchange import Exchange, open_exchange
 from dlio_bench.harness.training.exchange.options import ExchangeOptions
 
@@ -56,7 +56,7 @@ class Training:
             self.samples = len(loader) * loader.batch
         self._exchange: Exchange = open_exchange(self._comm, ExchangeOptions())
         self.exchange = f"{self._exchange.choice.kind}: {self._exchange.choice.why}"
-        self.model = built(shape, parameters, seed)
+        self.model = build_network(shape, parameters, seed)
         for variable, value in zip(self.model.variables, self._exchange.broadcast(self.model.variables), strict=True):
             variable.assign(value)
         made = getattr(keras().optimizers, parameters["optimizer"])
@@ -75,7 +75,7 @@ class Training:
                 sums = np.zeros(3)
                 for batch in train:
                     sums += self._train(batch["data"], batch["label"], epoch)
-                held_out = self._shared(sum(map(_counted, *self._predictions(validation)), np.zeros(3)))
+                held_out = self._shared(sum(map(_count_hits, *self._predictions(validation)), np.zeros(3)))
                 values = (*(sums[:2] / sums[2]), *(held_out[:2] / held_out[2]), time.perf_counter() - begun)
                 for name, value in zip(self.history, values, strict=True):
                     self.history[name].append(float(value))
@@ -148,7 +148,7 @@ def _step(model: Any) -> Any:
     return tf.function(step, autograph=False)
 
 
-def _counted(labels: Array, probabilities: Array) -> Array:
+def _count_hits(labels: Array, probabilities: Array) -> Array:
     """The sums of loss and hits of some samples, and their number."""
     of_truth = np.where(labels == 1, probabilities, 1 - probabilities)
     hits = np.count_nonzero((probabilities > 0.5) == (labels == 1))

@@ -30,7 +30,7 @@ class Settings:
         """Where a trial leaves its weights."""
         return Path(self.folder) / f"model_{number}.weights.h5"
 
-    def wish(self, number: int) -> Path:
+    def stop_request(self, number: int) -> Path:
         """The file that asks a trial to stop after its epoch."""
         return Path(self.folder) / f"stop_{number}"
 
@@ -42,19 +42,19 @@ def train(settings: Settings, number: int, chosen: Mapping[str, Any]) -> History
     """
     from ipyparallel.engine.datapub import publish_data
 
-    if settings.wish(number).exists():
+    if settings.stop_request(number).exists():
         return {}
     weights = settings.weights(number)
     training = Training(settings.data, of_network(chosen, settings.batch), seed=number)
 
-    def tell(history: History) -> bool:
+    def report_epoch(history: History) -> bool:
         if int(np.argmax(history["val_acc"])) == len(history["val_acc"]) - 1:
             training.model.save_weights(weights)
         publish_data(dict(history))
-        return not settings.wish(number).exists()
+        return not settings.stop_request(number).exists()
 
     try:
-        return training.fit(settings.epochs, tell)
+        return training.fit(settings.epochs, report_epoch)
     finally:
         training.close()
 

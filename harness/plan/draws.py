@@ -31,7 +31,7 @@ class Purpose(IntEnum):
     FILES_OF_A_PASS = 11  # unsharded-shuffle
 
 
-def words(purpose: Purpose, unit: int, epoch: int, seed: int, count: int) -> Words:
+def draw_words(purpose: Purpose, unit: int, epoch: int, seed: int, count: int) -> Words:
     """uint64 [count] for one unit: a rank or a node, or 0 if all ranks draw the same words.
 
     Seed and epoch are the key of Philox; purpose and unit are the upper half of its counter. `count` words never fill
@@ -42,7 +42,7 @@ def words(purpose: Purpose, unit: int, epoch: int, seed: int, count: int) -> Wor
     return np.random.Philox(key=key, counter=counter).random_raw(count)
 
 
-def shuffled(drawn: Words) -> Ids:
+def permutation_of(drawn: Words) -> Ids:
     """The permutation of range(len(drawn)) that sorts these words (stable), in a third of argsort's time.
 
     The position of each word replaces its last bits, and the results are sorted. Words that differ only in those bits,
@@ -81,7 +81,7 @@ def through_buffer(slots: Words, drain: Words) -> Ids:
     last = by_slot[np.append(~again, True)[:emitted]]  # the last emission of each slot that had one
     left = np.arange(size, dtype=np.int64)
     left[slot[last]] = size + last
-    return np.concatenate([items, left[shuffled(drain)]])
+    return np.concatenate([items, left[permutation_of(drain)]])
 
 
 def sharers(shape: Shape) -> int:
@@ -89,7 +89,7 @@ def sharers(shape: Shape) -> int:
     return shape.ranks_per_node if shape.shard == "node" else 1
 
 
-def sliced(shape: Shape, shares: int, share: int) -> Ids:
+def slice_files(shape: Shape, shares: int, share: int) -> Ids:
     """A contiguous slice of the files. With `last` "pad" the last shares continue at the first file.
 
     With `last` "keep" some shares have one file more than others.
@@ -97,16 +97,16 @@ def sliced(shape: Shape, shares: int, share: int) -> Ids:
     if shape.last == KEEP:
         _require_files(shape, shares)
         return np.arange(share * shape.files // shares, (share + 1) * shape.files // shares, dtype=np.int64)
-    each = _each(shape, shares)
+    each = _files_per_share(shape, shares)
     return np.arange(share * each, (share + 1) * each, dtype=np.int64) % shape.files
 
 
-def strided(shape: Shape, shares: int, share: int) -> Ids:
+def stride_files(shape: Shape, shares: int, share: int) -> Ids:
     """Every shares-th file, as far as `last` allows: "pad" continues at the first file, "keep" deals all files."""
     if shape.last == KEEP:
         _require_files(shape, shares)
         return np.arange(share, shape.files, shares, dtype=np.int64)
-    return np.arange(share, _each(shape, shares) * shares, shares, dtype=np.int64) % shape.files
+    return np.arange(share, _files_per_share(shape, shares) * shares, shares, dtype=np.int64) % shape.files
 
 
 def stage_partition(files: int, nodes: int, node: int) -> Ids:
@@ -143,7 +143,7 @@ def stage_subset(files: int, ranks: int, rank: int, count: int | None, seed: int
     `count` and UsageError as `subset_count`.
     """
     count = subset_count(files, ranks, count)
-    drawn = words(Purpose.SUBSET, rank, 0, seed, files)
+    drawn = draw_words(Purpose.SUBSET, rank, 0, seed, files)
     # the files with the smallest words; [:count] for a tie at the edge, so that all machines agree
     return np.flatnonzero(drawn <= np.partition(drawn, count - 1)[count - 1])[:count].astype(np.int64, copy=False)
 
@@ -157,20 +157,20 @@ def by_samples(shape: Shape) -> Shape:
 
 
 def by_slices(shape: Shape) -> Shape:
-    """Shares as `sliced`, of a rank or a node."""
+    """Shares as `slice_files`, of a rank or a node."""
     shares = shape.ranks // sharers(shape)
     if shape.last == KEEP:
-        return _cut(shape, _totals(shape, shares, sliced), sharers(shape), shape.samples)
-    sizes = shape.sizes(_each(shape, shares) * shares)
-    return _cut(shape, sizes.reshape(shares, -1).sum(axis=1), sharers(shape), shape.samples)
+        return _equalise_steps(shape, _totals(shape, shares, slice_files), sharers(shape), shape.samples)
+    sizes = shape.sizes(_files_per_share(shape, shares) * shares)
+    return _equalise_steps(shape, sizes.reshape(shares, -1).sum(axis=1), sharers(shape), shape.samples)
 
 
 def by_turns(shape: Shape) -> Shape:
-    """Shares as `strided`, of a rank."""
+    """Shares as `stride_files`, of a rank."""
     if shape.last == KEEP:
-        return _cut(shape, _totals(shape, shape.ranks, strided), 1, shape.samples)
-    sizes = shape.sizes(_each(shape, shape.ranks) * shape.ranks)
-    return _cut(shape, sizes.reshape(-1, shape.ranks).sum(axis=0), 1, shape.samples)
+        return _equalise_steps(shape, _totals(shape, shape.ranks, stride_files), 1, shape.samples)
+    sizes = shape.sizes(_files_per_share(shape, shape.ranks) * shape.ranks)
+    return _equalise_steps(shape, sizes.reshape(-1, shape.ranks).sum(axis=0), 1, shape.samples)
 
 
 def by_nodes(shape: Shape) -> Shape:
@@ -180,9 +180,9 @@ def by_nodes(shape: Shape) -> Shape:
     """
     _require_files(shape, shape.nodes)
     if shape.last == KEEP:
-        return _cut(shape, _totals(shape, shape.nodes, strided), shape.ranks_per_node, shape.samples)
+        return _equalise_steps(shape, _totals(shape, shape.nodes, stride_files), shape.ranks_per_node, shape.samples)
     totals = shape.sizes(shape.files - shape.files % shape.nodes).reshape(-1, shape.nodes).sum(axis=0)
-    return _cut(shape, totals, shape.ranks_per_node, int(totals.sum()))
+    return _equalise_steps(shape, totals, shape.ranks_per_node, int(totals.sum()))
 
 
 def by_permutation(shape: Shape) -> Shape:
@@ -190,19 +190,21 @@ def by_permutation(shape: Shape) -> Shape:
     if shape.last == KEEP:
         _require_files(shape, shape.ranks)
         fewest, most = shape.files // shape.ranks, -(-shape.files // shape.ranks)
-        return _cut(shape, np.array([_extremes(shape, fewest)[0], _extremes(shape, most)[1]]), 1, shape.samples)
-    return _cut(shape, _extremes(shape, _each(shape, shape.ranks)), 1, shape.samples)
+        return _equalise_steps(
+            shape, np.array([_extremes(shape, fewest)[0], _extremes(shape, most)[1]]), 1, shape.samples
+        )
+    return _equalise_steps(shape, _extremes(shape, _files_per_share(shape, shape.ranks)), 1, shape.samples)
 
 
 def by_draws(shape: Shape, count: int | None = None) -> Shape:
     """Each rank draws its files (`stage_subset`). Bounds: the smallest and largest possible draw."""
     count = subset_count(shape.files, shape.ranks, count)
-    cut = _cut(shape, _extremes(shape, count), 1, shape.samples)
+    cut = _equalise_steps(shape, _extremes(shape, count), 1, shape.samples)
     # how far the draws overlap depends on the seed, so different samples are counted by deliveries
     return replace(cut, cut=(cut.steps, min(shape.samples, cut.delivered)))
 
 
-def _each(shape: Shape, shares: int) -> int:
+def _files_per_share(shape: Shape, shares: int) -> int:
     """Files in a share: floor(files / shares) with `last` "drop", else enough that no file is left over."""
     _require_files(shape, shares)
     return shape.files // shares if shape.last == "drop" else -(-shape.files // shares)
@@ -229,7 +231,7 @@ def _extremes(shape: Shape, files: int) -> Ids:
     return np.array([sizes[:files].sum(), sizes[len(sizes) - files :].sum()])
 
 
-def _cut(shape: Shape, totals: Ids, sharing: int, different: int) -> Shape:
+def _equalise_steps(shape: Shape, totals: Ids, sharing: int, different: int) -> Shape:
     """Every share gets the steps of the smallest one; with "pad" or "keep", of the largest. `totals`: of the shares."""
     step = sharing * shape.batch
     least, most = int(totals.min()), int(totals.max())

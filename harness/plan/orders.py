@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from dlio_bench.errors import UsageError, did_you_mean, one_of
 from dlio_bench.harness.plan import draws
-from dlio_bench.harness.plan.draws import Ids, Purpose, shuffled, through_buffer, words
+from dlio_bench.harness.plan.draws import Ids, Purpose, draw_words, permutation_of, through_buffer
 from dlio_bench.harness.plan.shape import KEEP, ONE_ORDER, Shape
 
 __all__ = ["ORDERS", "Ids", "Order", "Shape", "every_sample_once", "find_order", "permutation", "steps_of"]
@@ -40,7 +40,7 @@ def permutation(samples: int, epoch: int, seed: int) -> Ids:
 
     All callers share the array, so it is read-only.
     """
-    order = shuffled(words(Purpose.SAMPLES_OF_ALL, 0, epoch, seed, samples))
+    order = permutation_of(draw_words(Purpose.SAMPLES_OF_ALL, 0, epoch, seed, samples))
     order.flags.writeable = False
     return order
 
@@ -76,10 +76,12 @@ def file_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
     benchmarks/hep_cnn/networks/binary_classifier_tf.py.)
     """
     sharers, share, place = _place_of(shape, rank)
-    files = draws.sliced(shape, shape.ranks // sharers, share)
+    files = draws.slice_files(shape, shape.ranks // sharers, share)
     if epoch > 0:
-        files = files[shuffled(words(Purpose.FILES_OF_A_SHARE, share, epoch, seed, len(files)))]
-    return _part(shape, _mixed(shape, files, Purpose.SAMPLES_OF_A_SHARE, share, epoch, seed), sharers, place)
+        files = files[permutation_of(draw_words(Purpose.FILES_OF_A_SHARE, share, epoch, seed, len(files)))]
+    return _part(
+        shape, _shuffle_within_files(shape, files, Purpose.SAMPLES_OF_A_SHARE, share, epoch, seed), sharers, place
+    )
 
 
 def global_file_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
@@ -90,9 +92,9 @@ def global_file_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
     """
     order = np.arange(shape.files, dtype=np.int64)
     for earlier in range(1, epoch + 1):
-        order = order[shuffled(words(Purpose.FILES_OF_ALL, 0, earlier, seed, shape.files))]
-    files = order[draws.sliced(shape, shape.ranks, rank)]
-    return _part(shape, _mixed(shape, files, Purpose.SAMPLES_OF_A_DEAL, rank, epoch, seed), 1, 0)
+        order = order[permutation_of(draw_words(Purpose.FILES_OF_ALL, 0, earlier, seed, shape.files))]
+    files = order[draws.slice_files(shape, shape.ranks, rank)]
+    return _part(shape, _shuffle_within_files(shape, files, Purpose.SAMPLES_OF_A_DEAL, rank, epoch, seed), 1, 0)
 
 
 def buffered_shuffle(shape: Shape, rank: int, epoch: int, seed: int, *, buffer: int = BUFFER) -> Ids:
@@ -105,11 +107,11 @@ def buffered_shuffle(shape: Shape, rank: int, epoch: int, seed: int, *, buffer: 
     if shape.shard == "node":
         node, local = divmod(rank, shape.ranks_per_node)
         rank = node + local * shape.nodes
-    ids = _part(shape, shape.samples_of(draws.strided(shape, shape.ranks, rank))[0], 1, 0)
+    ids = _part(shape, shape.samples_of(draws.stride_files(shape, shape.ranks, rank))[0], 1, 0)
     stream = ids[ids >= 0]
     size = min(buffer, len(stream))
-    slots = words(Purpose.BUFFER_SLOTS, rank, epoch, seed, len(stream) - size)
-    drain = words(Purpose.BUFFER_DRAIN, rank, epoch, seed, size)
+    slots = draw_words(Purpose.BUFFER_SLOTS, rank, epoch, seed, len(stream) - size)
+    drain = draw_words(Purpose.BUFFER_DRAIN, rank, epoch, seed, size)
     ids.ravel()[: len(stream)] = stream[through_buffer(slots, drain)]
     return ids
 
@@ -118,16 +120,18 @@ def node_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
     """In each epoch a node permutes the samples of its stage-partition files; its ranks divide that stream."""
     node, place = divmod(rank, shape.ranks_per_node)
     whole = shape.last == KEEP
-    files = draws.strided(shape, shape.nodes, node) if whole else draws.stage_partition(shape.files, shape.nodes, node)
+    files = (
+        draws.stride_files(shape, shape.nodes, node) if whole else draws.stage_partition(shape.files, shape.nodes, node)
+    )
     ids = shape.samples_of(files)[0]
-    order = shuffled(words(Purpose.SAMPLES_OF_A_NODE, node, epoch, seed, len(ids)))
+    order = permutation_of(draw_words(Purpose.SAMPLES_OF_A_NODE, node, epoch, seed, len(ids)))
     return _part(shape, ids[order], shape.ranks_per_node, place)
 
 
 def subset_shuffle(shape: Shape, rank: int, epoch: int, seed: int, *, count: int | None = None) -> Ids:
     """In each epoch a rank permutes the samples of its random files; `count` and the draw as in `stage_subset`."""
     ids = shape.samples_of(draws.stage_subset(shape.files, shape.ranks, rank, count, seed))[0]
-    return _part(shape, ids[shuffled(words(Purpose.SAMPLES_OF_A_SUBSET, rank, epoch, seed, len(ids)))], 1, 0)
+    return _part(shape, ids[permutation_of(draw_words(Purpose.SAMPLES_OF_A_SUBSET, rank, epoch, seed, len(ids)))], 1, 0)
 
 
 def overlapping_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
@@ -136,7 +140,7 @@ def overlapping_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
     Samples come in file order. (CosmoFlow's `shuffle` before `shard` without a common seed; sparticlesteve/
     cosmoflow-benchmark @559eafb, data/cosmo.py.)
     """
-    order = shuffled(words(Purpose.FILES_OF_A_DRAW, rank, epoch, seed, shape.files))
+    order = permutation_of(draw_words(Purpose.FILES_OF_A_DRAW, rank, epoch, seed, shape.files))
     files = order[rank :: shape.ranks][: shape.files // shape.ranks]
     return _part(shape, shape.samples_of(files)[0], 1, 0)
 
@@ -149,7 +153,7 @@ def unsharded_shuffle(shape: Shape, rank: int, epoch: int, seed: int) -> Ids:
     io_Cosmo.py.)
     """
     number, part = divmod(epoch, shape.ranks)
-    files = shuffled(words(Purpose.FILES_OF_A_PASS, rank, number, seed, shape.files))
+    files = permutation_of(draw_words(Purpose.FILES_OF_A_PASS, rank, number, seed, shape.files))
     return _part(shape, np.roll(shape.samples_of(files)[0], -part * shape.steps * shape.batch), 1, 0)
 
 
@@ -189,12 +193,12 @@ def _all_of(shape: Shape, stream: Ids, sharers: int, place: int) -> Ids:
     return part
 
 
-def _mixed(shape: Shape, files: Ids, purpose: Purpose, unit: int, epoch: int, seed: int) -> Ids:
+def _shuffle_within_files(shape: Shape, files: Ids, purpose: Purpose, unit: int, epoch: int, seed: int) -> Ids:
     """The samples file after file, permuted in each file."""
     samples, place = shape.samples_of(files)
     if shape.bounds is None:
         return samples
-    inside: Ids = np.lexsort((words(purpose, unit, epoch, seed, len(samples)), place))
+    inside: Ids = np.lexsort((draw_words(purpose, unit, epoch, seed, len(samples)), place))
     return samples[inside]
 
 
@@ -242,11 +246,11 @@ class Order(Struct, frozen=True):
             )
         if shape.shard in ONE_ORDER:
             return replace(shape, cut=self.cut(_of_one(shape)).cut)
-        return _fitted(self.cut, shape)
+        return _fit_shape(self.cut, shape)
 
 
 @lru_cache(maxsize=16)  # planning for all ranks asks once for each rank, and all shares may have to be added up
-def _fitted(cut: Callable[[Shape], Shape], shape: Shape) -> Shape:
+def _fit_shape(cut: Callable[[Shape], Shape], shape: Shape) -> Shape:
     return cut(shape)
 
 
@@ -255,7 +259,7 @@ def _of_one(shape: Shape) -> Shape:
     return replace(shape, ranks=1, ranks_per_node=1, shard="rank")
 
 
-def _buffered(number: int | None) -> Order:
+def _buffered_order(number: int | None) -> Order:
     size = BUFFER if number is None else number
     return Order(
         f"buffered-shuffle({size})", partial(buffered_shuffle, buffer=size), draws.by_turns, size, tf_data=True
@@ -278,7 +282,7 @@ ORDERS: dict[str, Order] = {
     "global-shuffle": Order("global-shuffle", global_shuffle),
     "file-shuffle": Order("file-shuffle", file_shuffle, draws.by_slices, tf_data=True),
     "global-file-shuffle": Order("global-file-shuffle", global_file_shuffle, draws.by_permutation, tf_data=True),
-    "buffered-shuffle": _buffered(None),
+    "buffered-shuffle": _buffered_order(None),
     "overlapping-shuffle": Order(
         "overlapping-shuffle", overlapping_shuffle, draws.by_draws, exactly_once=False, of_shares=True
     ),
@@ -288,7 +292,7 @@ ORDERS: dict[str, Order] = {
 }
 
 # Orders that take a number: name(NUMBER).
-NUMBERED: dict[str, Callable[[int], Order]] = {"buffered-shuffle": _buffered, "subset-shuffle": _subset}
+NUMBERED: dict[str, Callable[[int], Order]] = {"buffered-shuffle": _buffered_order, "subset-shuffle": _subset}
 
 
 def find_order(text: str) -> Order:

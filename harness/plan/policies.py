@@ -46,7 +46,7 @@ MODELLED = (ON_DEMAND, AHEAD)  # deliveries that can be predicted
 # ---- placements
 
 
-def _plain(keep: Callable[[Sequence[Integers], Sizes, Sequence[int]], list[NodeContents]]) -> KeepSamples:
+def _any_length(keep: Callable[[Sequence[Integers], Sizes, Sequence[int]], list[NodeContents]]) -> KeepSamples:
     """A placement that does not depend on the length of an epoch."""
     return lambda own, sizes, capacities, _: keep(own, sizes, capacities)
 
@@ -61,21 +61,21 @@ _SUBSET = FileCopies(files.subset, "random files for each rank to its node", han
 _PLACEMENTS = (
     Placement("none"),
     Placement(
-        "stage-partition", _plain(shares.stage_partition), _ANYWHERE, first=True, redraw=redrawn.share_shuffle,
+        "stage-partition", _any_length(shares.stage_partition), _ANYWHERE, first=True, redraw=redrawn.share_shuffle,
         files=_PARTITION, order="node-shuffle", of_one_node=True,
     ),
     Placement("stage-replicate", files=_REPLICATE),
     Placement("stage-subset", files=_SUBSET, order="subset-shuffle", of_one_node=True),
     # as published: in the simulator its staging threads read this node's copies or the PFS, and other nodes only on
     # demand (Boehringer, ETH 2020); its runtime also asks other nodes ahead, if it guesses that they have a sample
-    Placement("clairvoyant", _plain(frequency.clairvoyant), Behaviour(guesses=True)),
-    Placement("lbann-dynamic", _plain(frequency.lbann_dynamic), _WAITS, of_one_node=True),
-    Placement("lbann-preload", _plain(shares.lbann_preload), _ANYWHERE, first=True),
-    Placement("deepio-ordered", _plain(shares.deepio), _IN_MEMORY, first=True),
-    Placement("deepio-opportunistic", _plain(shares.deepio), _IN_MEMORY, first=True, redraw=redrawn.opportunistic),
-    Placement("locality-aware", _plain(shares.locality_aware), _ANYWHERE, first=True),
+    Placement("clairvoyant", _any_length(frequency.clairvoyant), Behaviour(guesses=True)),
+    Placement("lbann-dynamic", _any_length(frequency.lbann_dynamic), _WAITS, of_one_node=True),
+    Placement("lbann-preload", _any_length(shares.lbann_preload), _ANYWHERE, first=True),
+    Placement("deepio-ordered", _any_length(shares.deepio), _IN_MEMORY, first=True),
+    Placement("deepio-opportunistic", _any_length(shares.deepio), _IN_MEMORY, first=True, redraw=redrawn.opportunistic),
+    Placement("locality-aware", _any_length(shares.locality_aware), _ANYWHERE, first=True),
     Placement(
-        "parallel-staging", _plain(shares.parallel_staging), _ANYWHERE, first=True, redraw=redrawn.staged_draws
+        "parallel-staging", _any_length(shares.parallel_staging), _ANYWHERE, first=True, redraw=redrawn.staged_draws
     ),
     Placement("cooperative", cooperative.cooperative, _ANYWHERE, seen=cooperative.seen_by_node),
 )  # fmt: skip
@@ -205,9 +205,9 @@ def resolve(
     if order is not None and not _same_order(order, row.order):
         replaced["order"] = find_order(order).name
     if placement is not None and placement != row.placement:
-        replaced["placement"] = _known("placement", placement, PLACEMENTS)
+        replaced["placement"] = _require_known("placement", placement, PLACEMENTS)
     if delivery is not None and delivery.replace("-", " ") != row.delivery:
-        replaced["delivery"] = _known("delivery", delivery.replace("-", " "), DELIVERIES)
+        replaced["delivery"] = _require_known("delivery", delivery.replace("-", " "), DELIVERIES)
     if not replaced:
         return row
     marks = [f"{axis}={value.replace(' ', '-')}" for axis, value in replaced.items()]
@@ -292,7 +292,7 @@ def _same_order(name: str, row_order: str) -> bool:
     return name == row_order or (_kind(row_order) in ORDERS and find_order(name).name == find_order(row_order).name)
 
 
-def _known(axis: str, value: str, known: Collection[str]) -> str:
+def _require_known(axis: str, value: str, known: Collection[str]) -> str:
     if value not in known:
         raise unknown(axis, value, known)
     return value

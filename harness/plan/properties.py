@@ -39,7 +39,7 @@ class Properties(Struct, frozen=True):
     ease_of_use: bool | None = None
 
 
-class Published(Struct, frozen=True):
+class PublishedProperties(Struct, frozen=True):
     """A row of the published table, with its footnotes."""
 
     approach: str
@@ -47,19 +47,19 @@ class Published(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-_DEEPIO = Published(
+_DEEPIO = PublishedProperties(
     "DeepIO", Properties(True, True, False, False, True), ("accuracy: in the entropy-aware opportunistic mode",)
 )
-_LBANN = Published("LBANN Distributed Data Store", Properties(False, True, False, True, False))
+_LBANN = PublishedProperties("LBANN Distributed Data Store", Properties(False, True, False, True, False))
 PUBLISHED = {
-    "tfdata": Published("tf.data with shuffle/prefetch", Properties(True, False, False, False, True)),
-    "double-buffer": Published("Double Buffering", Properties(True, False, False, True, True)),
+    "tfdata": PublishedProperties("tf.data with shuffle/prefetch", Properties(True, False, False, False, True)),
+    "double-buffer": PublishedProperties("Double Buffering", Properties(True, False, False, True, True)),
     "deepio-ordered": _DEEPIO,
     "deepio-opportunistic": _DEEPIO,
-    "parallel-staging": Published("Parallel Data Staging", Properties(True, True, False, False, False)),
+    "parallel-staging": PublishedProperties("Parallel Data Staging", Properties(True, True, False, False, False)),
     "lbann-dynamic": _LBANN,
     "lbann-preload": _LBANN,
-    "locality-aware": Published(
+    "locality-aware": PublishedProperties(
         "Locality-Aware Data Loading",
         Properties(True, True, False, True, None),
         (
@@ -67,7 +67,7 @@ PUBLISHED = {
             "ease of use: a prototype for PyTorch; a general package was planned",
         ),
     ),
-    "clairvoyant": Published("HDMLP", Properties(True, True, True, True, True)),
+    "clairvoyant": PublishedProperties("HDMLP", Properties(True, True, True, True, True)),
 }
 
 

@@ -20,9 +20,9 @@ from dlio_bench.harness.readers.session import (
     SampleView,
     Tally,
     pauses_before,
-    touched_buffer,
+    touch_buffer,
 )
-from dlio_bench.harness.readers.threads import Concurrency, Readers, Spent, awake, queued_seconds, readers
+from dlio_bench.harness.readers.threads import Concurrency, Readers, ThreadTime, queued_seconds, readers, threads_after
 from dlio_bench.harness.storage.extents import CHUNK_BYTES
 from dlio_bench.recorder import NO_EPOCH, NOWHERE
 from dlio_bench.units import format_bytes
@@ -36,7 +36,7 @@ WAKE_AT = 1 / 4
 # behind one that took so many times longer than the last that told. (Behind a copy of megabytes, what the processor has
 # to fetch again of Python's own code and data costs 20 us for each step.)
 LOOK_AT, SLOWER = 8, 2.0
-NOTHING = Spent()
+NOTHING = ThreadTime()
 NO_CHUNKS = range(0)
 # Chunks from memory are taken for so long together, or to the bytes of a large one: those of small files are as quickly
 # read as taken.
@@ -62,7 +62,7 @@ def staging_slots(staging_bytes: int, batch_bytes: int) -> list[Bytes]:
             f"{format_bytes(batch_bytes)}. Ask for --staging {FEWEST_SLOTS * batch_bytes // 1_000_000 + 1}MB or a "
             "smaller --batch."
         )
-    return [touched_buffer(batch_bytes) for _ in range(slots)]
+    return [touch_buffer(batch_bytes) for _ in range(slots)]
 
 
 class Ahead(PlainReader):
@@ -154,7 +154,7 @@ class _Work:
         # Threads that may read; the others wait. While none may, the trainer reads for itself, as it does until its
         # first chunk has told where the bytes come from.
         self._awake = 0
-        self._spent, self._before = Spent(), Spent()  # since the last step, and until then
+        self._spent, self._before = ThreadTime(), ThreadTime()  # since the last step, and until then
         self._read = 0  # chunks that it was spent on
         self._at_once = 1  # chunks that are taken together
         self._chunk_bytes = sum(batch.bytes for batch in plan) / max(len(self._steps), 1)
@@ -187,11 +187,11 @@ class _Work:
                 if self._looked_at:
                     if self._spent.seconds:
                         self._choose()
-                    self._awake = awake(self._readers, self._awake, seconds)
+                    self._awake = threads_after(self._readers, self._awake, seconds)
                     if len(self._free) >= self._wake_at:
-                        self._rouse()
+                        self._wake_threads()
 
-    def _rouse(self) -> None:
+    def _wake_threads(self) -> None:
         """Have the threads that may read do so; those that were not needed yet begin."""
         for worker, room in zip(self._workers[: self._awake], self._room, strict=False):
             if worker.ident is None:
@@ -200,7 +200,7 @@ class _Work:
 
     def _choose(self) -> None:
         """See who is to read, by what the reads since the last step have taken."""
-        a_step, self._before, self._spent = self._spent.seconds, self._spent.and_half_of(self._before), Spent()
+        a_step, self._before, self._spent = self._spent.seconds, self._spent.and_half_of(self._before), ThreadTime()
         each = a_step / max(self._read, 1)
         self._at_once, self._read = 1, 0
         if self._before.from_memory:
@@ -224,7 +224,7 @@ class _Work:
             with self._lock:
                 if self._pauses[step] > self._passed:
                     self._passed = self._pauses[step]
-                    self._rouse()
+                    self._wake_threads()
                 while self._missing[step] and step not in self._errors and not self._mine(step):
                     if self._readers.trainer and self._may_take_next():
                         break
@@ -237,15 +237,15 @@ class _Work:
                 alone = step > 0 and not self._awake
                 chunks = self._pick_some(step, len(self._steps) if alone else self._at_once)
             spent, error = self._fetch(chunks, tally, timed=self._looked_at)
-            if track := recorder.here():
+            if track := recorder.current_track():
                 track.epoch, track.step = NO_EPOCH, NOWHERE  # what the trainer does besides belongs elsewhere
             with self._lock:
                 self._finish(chunks, spent, error)
                 if step == 0 and not error and not self._awake and not self._spent.from_memory:
-                    self._window.first(time.perf_counter(), spent.seconds, self._missing[0])
+                    self._window.note_first_chunk(time.perf_counter(), spent.seconds, self._missing[0])
                     self._choose()
                     self._awake = self._readers.threads
-                    self._rouse()
+                    self._wake_threads()
 
     def _mine(self, step: int) -> bool:
         """Whether the next chunk belongs to this step."""
@@ -253,18 +253,18 @@ class _Work:
 
     def run(self, number: int, tally: Tally) -> None:
         """A thread's side: take the next chunks whose slot is free, read them, say so."""
-        chunks = self._take(number)
+        chunks = self._next_chunks(number)
         while chunks:
             spent, error = self._fetch(chunks, tally)
-            chunks = self._take(number, chunks, spent, error)
+            chunks = self._next_chunks(number, chunks, spent, error)
 
-    def _fetch(self, chunks: range, tally: Tally, *, timed: bool = True) -> tuple[Spent, Exception | None]:
+    def _fetch(self, chunks: range, tally: Tally, *, timed: bool = True) -> tuple[ThreadTime, Exception | None]:
         """Read chunks of one step into its slot: the time it took (nothing unless `timed`), and what went wrong."""
         step = self._steps[chunks.start]
         batch = self._plan[step]
         epoch = batch.epoch
         slot, cost = self._views[self._taken[step]], tally.of(epoch)
-        if track := recorder.here():
+        if track := recorder.current_track():
             track.epoch, track.step = epoch, batch.step
         if timed:
             started, computing, queued = time.perf_counter(), time.thread_time(), queued_seconds()
@@ -278,7 +278,7 @@ class _Work:
         queued = queued_seconds() - queued
         computing = time.thread_time() - computing
         seconds = max(time.perf_counter() - started - queued, 0.0)
-        return Spent(seconds, computing, files != cost.bytes_requested + cost.bytes_local), None
+        return ThreadTime(seconds, computing, files != cost.bytes_requested + cost.bytes_local), None
 
     def stop(self) -> None:
         """Let the threads end after the chunk they are at."""
@@ -287,8 +287,8 @@ class _Work:
             for room in self._room:
                 room.notify()
 
-    def _take(
-        self, number: int, done: range = NO_CHUNKS, spent: Spent = NOTHING, error: Exception | None = None
+    def _next_chunks(
+        self, number: int, done: range = NO_CHUNKS, spent: ThreadTime = NOTHING, error: Exception | None = None
     ) -> range:
         """Give account of the chunks `done`, and get the next ones for a thread to read; none to end."""
         with self._lock:
@@ -309,32 +309,32 @@ class _Work:
             return False
         return step in self._taken or bool(self._free and (step == first or not self._missing[first]))
 
-    def _finish(self, chunks: range, spent: Spent, error: Exception | None) -> None:
+    def _finish(self, chunks: range, spent: ThreadTime, error: Exception | None) -> None:
         """Some chunks of a step are in memory, or failed."""
         step = self._steps[chunks.start]
         if error is not None:
             self._errors.setdefault(step, error)
-        self._spent = self._spent.and_(spent)
+        self._spent = self._spent.plus(spent)
         seconds = spent.seconds if spent.files else 0.0
         over = self._window.end(time.perf_counter(), seconds, self._begun.pop(chunks.start))
         if over and self._awake and self._readers.waits:
             self._awake = min(self.most, self._window.threads)
-            self._rouse()
+            self._wake_threads()
         self._read += len(chunks)
         self._missing[step] -= len(chunks)
         if step == self._awaited and (error or not self._missing[step]):
             self._ready.notify()
         if step == self._steps[0] and not self._missing[step]:
-            self._rouse()
+            self._wake_threads()
 
     def _pick_some(self, step: int, most: int) -> range:
         """The next chunks of a step, up to so many; there is one. See _pick."""
-        first = self._pick()
+        first = self._next_chunk()
         while self._next < first + most and self._mine(step):
             self._next += 1
         return range(first, self._next)
 
-    def _pick(self) -> int:
+    def _next_chunk(self) -> int:
         """The next chunk, whose batch gets a slot with its first one. There is a free one for it."""
         chunk = self._next
         self._next += 1

@@ -11,7 +11,7 @@ from queue import SimpleQueue
 
 from dlio_bench.batches import Batch, Block
 from dlio_bench.harness.readers.resources import Resources
-from dlio_bench.harness.readers.session import Planned, Reader, Tally, touched_buffer
+from dlio_bench.harness.readers.session import Planned, Reader, Tally, touch_buffer
 
 
 class Inline:
@@ -20,16 +20,16 @@ class Inline:
     def __init__(self, reader: Reader, resources: Resources) -> None:
         self.sample_view, self.processes = reader.sample_view, reader.processes
         self._reader = reader
-        self._slots = [touched_buffer(resources.batch_bytes) for _ in range(resources.inline_queue)]
+        self._slots = [touch_buffer(resources.batch_bytes) for _ in range(resources.inline_queue)]
 
     @property
     def options(self) -> dict[str, int]:
         """See Reader.options."""
         return self._reader.options | {"producers": 1, "queue": len(self._slots)}
 
-    def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
-        """See Reader.asks."""
-        return self._reader.asks(plan)
+    def requested_bytes(self, plan: Sequence[Planned]) -> dict[int, int]:
+        """See Reader.requested_bytes."""
+        return self._reader.requested_bytes(plan)
 
     @contextmanager
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:

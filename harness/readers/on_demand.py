@@ -7,7 +7,7 @@ import numpy as np
 
 from dlio_bench.batches import Batch, Block
 from dlio_bench.harness.readers.resources import Resources
-from dlio_bench.harness.readers.session import OpenFetcher, PlainReader, Planned, SampleView, Tally, touched_buffer
+from dlio_bench.harness.readers.session import OpenFetcher, PlainReader, Planned, SampleView, Tally, touch_buffer
 
 
 class OnDemand(PlainReader):
@@ -16,7 +16,7 @@ class OnDemand(PlainReader):
     def __init__(self, sample_view: SampleView, open_extents: OpenFetcher, resources: Resources) -> None:
         self.sample_view = sample_view
         self._open_extents = open_extents
-        self._buffer = touched_buffer(resources.batch_bytes)
+        self._buffer = touch_buffer(resources.batch_bytes)
         self.options: dict[str, int] = {"threads": 0, "slots": 1}
 
     @contextmanager

@@ -30,13 +30,13 @@ from dlio_bench.harness.readers.inline import Inline
 from dlio_bench.harness.readers.on_demand import OnDemand
 from dlio_bench.harness.readers.placed.reader import Placed
 from dlio_bench.harness.readers.resources import ALONE, RankContext, Resources
-from dlio_bench.harness.readers.session import OpenExtents, Planned, Reader, SampleView, Tally, largest, planned
+from dlio_bench.harness.readers.session import OpenExtents, Planned, Reader, SampleView, Tally, largest, plan_batches
 from dlio_bench.harness.readers.staged import Staged
 from dlio_bench.harness.readers.streamed import Streamed
 from dlio_bench.harness.readers.tfdata import TfData, shuffle_buffer
 from dlio_bench.harness.readers.threads import spare_cores
 from dlio_bench.harness.readers.torch_loader import TorchLoader
-from dlio_bench.harness.readers.upstream import Published
+from dlio_bench.harness.readers.upstream import PublishedPipeline
 from dlio_bench.harness.readers.web_loader import WebLoader
 from dlio_bench.harness.storage.extents import ExtentReader
 
@@ -50,7 +50,7 @@ def session_of(
     if not row.demanded:
         return reader.session(plan, tally)
     assert isinstance(reader, Streamed)
-    return reader.demanded(plan, tally)
+    return reader.session_on_demand(plan, tally)
 
 
 def _deliver(
@@ -67,7 +67,7 @@ def _deliver(
         cores = spare_cores(context.comm.cores.rank)
         return Ahead(sample_view, resources.fetcher or extents, resources, spare_cores=cores)
     if policy.delivery == STREAM:
-        return _streamed(sample_view, resources, context)
+        return _streamed_reader(sample_view, resources, context)
     if policy.delivery in LOADERS:
         return _loader(sample_view, policy, resources, extents)
     assert policy.delivery == OWN
@@ -76,7 +76,7 @@ def _deliver(
             f"Reader '{policy.name}' is a workload's published pipeline, and workload "
             f"'{sample_view.dataset.manifest.workload}' has none. Use another reader."
         )
-    return Published(sample_view, pipeline)
+    return PublishedPipeline(sample_view, pipeline)
 
 
 def _loader(sample_view: SampleView, policy: Policy, resources: Resources, extents: OpenExtents) -> Reader:
@@ -90,7 +90,7 @@ def _loader(sample_view: SampleView, policy: Policy, resources: Resources, exten
     return WebLoader(sample_view, resources, buffer=buffer)
 
 
-def _streamed(sample_view: SampleView, resources: Resources, context: RankContext) -> Reader:
+def _streamed_reader(sample_view: SampleView, resources: Resources, context: RankContext) -> Reader:
     if resources.inline_queue:
         reader = _deliver(sample_view, find(READS_AS), resources, context, None)
         return Inline(reader, resources)
@@ -153,7 +153,7 @@ def view_of(
     return SampleView(dataset, view, decode)
 
 
-def opened(
+def open_planned(
     policy: Policy,
     sample_view: SampleView,
     parts: Iterable[tuple[int, Sequence[Ids]]],
@@ -165,5 +165,5 @@ def opened(
 
     parts: (epoch, ids of each batch) of every plan; `resources.batch_bytes` is not looked at.
     """
-    most = max((largest(planned(sample_view, [part])) for part in parts), default=0)
+    most = max((largest(plan_batches(sample_view, [part])) for part in parts), default=0)
     return open_reader(policy, sample_view, replace(resources, batch_bytes=most), context, pipeline)

@@ -36,7 +36,7 @@ class SampleView(Struct, frozen=True):
         sizes: Ids = self.dataset.locate(ids, self.view)[3].sum(axis=1)
         return sizes
 
-    def stored(self, ids: Ids) -> int:
+    def stored_size(self, ids: Ids) -> int:
         """Bytes that the samples' fields occupy in their files."""
         return int(self.dataset.locate(ids, self.fields)[2].sum())
 
@@ -49,7 +49,7 @@ def stored_by_epoch(sample_view: SampleView, plan: Sequence[tuple[int, Ids]]) ->
     """Epoch -> stored bytes of the plan's samples: what a reader that reads each once asks of the file system."""
     epoch_bytes: dict[int, int] = {}
     for epoch, ids in plan:
-        epoch_bytes[epoch] = epoch_bytes.get(epoch, 0) + sample_view.stored(ids)
+        epoch_bytes[epoch] = epoch_bytes.get(epoch, 0) + sample_view.stored_size(ids)
     return epoch_bytes
 
 
@@ -145,7 +145,7 @@ class Reader(Protocol):
         """Its child processes, whose reads count as this rank's."""
         ...
 
-    def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
+    def requested_bytes(self, plan: Sequence[Planned]) -> dict[int, int]:
         """Epoch -> bytes that this reader will ask of the dataset's file system to deliver the plan."""
         ...
 
@@ -160,8 +160,8 @@ class PlainReader:
     sample_view: SampleView
     processes: tuple[int, ...] = ()
 
-    def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
-        """See Reader.asks."""
+    def requested_bytes(self, plan: Sequence[Planned]) -> dict[int, int]:
+        """See Reader.requested_bytes."""
         return stored_by_epoch(self.sample_view, [(batch.epoch, batch.ids) for batch in plan])
 
 
@@ -170,7 +170,7 @@ def largest(plan: Sequence[Planned]) -> int:
     return max((batch.bytes for batch in plan), default=0)
 
 
-class Plan(list[Planned]):
+class RankPlan(list[Planned]):
     """One rank's plan that knows the plans of all ranks: `of(rank, epoch)` is what a rank reads in an epoch, int64 ids
     in order. `epochs` of the plan, the same on all ranks.
 
@@ -187,13 +187,13 @@ class Plan(list[Planned]):
 
 def pauses_before(plan: Sequence[Planned]) -> list[int]:
     """Of each batch, how many pauses come before it. A validation pass belongs to the epoch that it follows."""
-    if not (isinstance(plan, Plan) and plan.pauses):
+    if not (isinstance(plan, RankPlan) and plan.pauses):
         return [0] * len(plan)
     numbers = {epoch: number for number, epoch in enumerate(epoch for epoch in plan.epochs if not is_validation(epoch))}
     return [numbers[max(batch.epoch, validation_after(batch.epoch))] for batch in plan]
 
 
-def planned(
+def plan_batches(
     sample_view: SampleView,
     epochs: Sequence[tuple[int, Sequence[Ids]]],
     of: Callable[[int, int], Ids] | None = None,
@@ -209,10 +209,10 @@ def planned(
         for epoch, steps in epochs
         for step, ids in enumerate(steps)
     ]
-    return batches if of is None else Plan(batches, [epoch for epoch, _ in epochs], of, pauses=pauses)
+    return batches if of is None else RankPlan(batches, [epoch for epoch, _ in epochs], of, pauses=pauses)
 
 
-def touched_buffer(size: int) -> npt.NDArray[np.uint8]:
+def touch_buffer(size: int) -> npt.NDArray[np.uint8]:
     """A buffer whose pages exist: the first touch of a page is slower than most storage, and is not to be measured.
 
     It begins on a page, so that direct reads may go straight into it, and TensorFlow uses it without a copy.

@@ -14,11 +14,11 @@ from dlio_bench.batches import Batch, Ids
 from dlio_bench.components import CODE
 from dlio_bench.counters import Cost
 from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
-from dlio_bench.harness.cluster.comm import Outgoing, together
+from dlio_bench.harness.cluster.comm import Outgoing, run_on_all_ranks
 from dlio_bench.harness.plan.placement.files import Share
 from dlio_bench.harness.plan.placement.rule import Placement
 from dlio_bench.harness.readers.resources import RankContext, Resources
-from dlio_bench.harness.readers.session import Planned, Reader, Tally, touched_buffer
+from dlio_bench.harness.readers.session import Planned, Reader, Tally, touch_buffer
 from dlio_bench.harness.storage import tier
 from dlio_bench.units import format_bytes
 
@@ -30,7 +30,8 @@ class Staged:
 
     The ranks stage together when they request the first batch, so the measured time includes it, as the stall of the
     first step. Every session starts with a new, empty folder; the last rank to leave removes it. Bytes read from the
-    dataset's folder count in the plan's first epoch. All ranks must request batches, and call `asks`, together.
+    dataset's folder count in the plan's first epoch. All ranks must request batches, and call `requested_bytes`,
+    together.
     """
 
     def __init__(
@@ -56,10 +57,10 @@ class Staged:
         chunk = min(tier.CHUNK_BYTES, max(largest, 1))
         self._alignment = resources.alignment
         if self._alignment is not None:
-            chunk = self._alignment.up(chunk)
-        self._buffers = [memoryview(touched_buffer(chunk)) for _ in range(resources.threads)]
+            chunk = self._alignment.round_up(chunk)
+        self._buffers = [memoryview(touch_buffer(chunk)) for _ in range(resources.threads)]
         # pieces from other ranks need their own buffer: one is received while another is sent
-        self._inbox = memoryview(touched_buffer(chunk if self._rule.handed_over else 0))
+        self._inbox = memoryview(touch_buffer(chunk if self._rule.handed_over else 0))
         self._decided: tuple[Sequence[Planned], Share] | None = None
 
     @property
@@ -72,17 +73,17 @@ class Staged:
         """See Reader.processes."""
         return self._delivery.processes
 
-    def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
-        """See Reader.asks. All ranks call it together, since the files that one reads depend on what all want."""
+    def requested_bytes(self, plan: Sequence[Planned]) -> dict[int, int]:
+        """See Reader.requested_bytes. All ranks call it together: the files that one reads depend on what all want."""
         share, files = self._share(plan), self.sample_view.dataset.manifest.files
-        epoch_bytes = {_first(plan): sum(files[file].bytes for file in share.reads.tolist())}
+        epoch_bytes = {_first_epoch(plan): sum(files[file].bytes for file in share.reads.tolist())}
         epochs: dict[int, list[Ids]] = defaultdict(list)
         for batch in plan:
             epochs[batch.epoch].append(batch.ids)
         for epoch, batches in epochs.items():
             ids = np.concatenate(batches)
             unstaged = ids[~np.isin(self._files(ids), share.kept)]
-            epoch_bytes[epoch] = epoch_bytes.get(epoch, 0) + self.sample_view.stored(unstaged)
+            epoch_bytes[epoch] = epoch_bytes.get(epoch, 0) + self.sample_view.stored_size(unstaged)
         return epoch_bytes
 
     @contextmanager
@@ -95,7 +96,7 @@ class Staged:
     def _batches(self, plan: Sequence[Planned], tally: Tally, stack: ExitStack) -> Iterator[Batch]:
         share = self._share(plan)
         try:
-            self._stage(share, tally.of(_first(plan)), stack)
+            self._stage(share, tally.of(_first_epoch(plan)), stack)
         except BenchError:  # the same on every rank: all clean up before the first one to raise it ends the job
             stack.close()
             self._context.comm.barrier()
@@ -106,9 +107,9 @@ class Staged:
         """Fill the node's folder. A BenchError of one rank is raised on all of them."""
         comm, held = self._context.comm, self._folder(stack)
         self._require_room(held, share)
-        together(comm, lambda: self._copy(share.reads.tolist(), held, cost))
+        run_on_all_ranks(comm, lambda: self._copy(share.reads.tolist(), held, cost))
         if self._rule.handed_over:
-            together(comm, lambda: self._hand_over(share, held, cost))
+            run_on_all_ranks(comm, lambda: self._hand_over(share, held, cost))
             for file in np.setdiff1d(share.reads, share.kept).tolist():
                 held.copy_of(file).unlink()
         self._copies.update((file, held.copy_of(file)) for file in share.kept.tolist())
@@ -124,7 +125,7 @@ class Staged:
         """This rank's part in staging the plan. The ranks exchange what they want once for each plan."""
         if self._decided is None or self._decided[0] is not plan:
             context = self._context
-            wants = context.comm.allgather(self._wanted(plan)) if self._rule.by_wants else []
+            wants = context.comm.allgather(self._wanted_files(plan)) if self._rule.by_wants else []
             files = self._files_to_replicate(plan)
             self._decided = plan, self._rule.share(wants, files, context.ranks_per_node, context.comm.rank)
         return self._decided[1]
@@ -140,7 +141,7 @@ class Staged:
         assert split is not None
         return split.files.stop
 
-    def _wanted(self, plan: Sequence[Planned]) -> Ids:
+    def _wanted_files(self, plan: Sequence[Planned]) -> Ids:
         nothing = np.zeros(0, dtype=np.int64)
         return np.unique(self._files(np.concatenate([nothing, *(batch.ids for batch in plan)])))
 
@@ -156,10 +157,10 @@ class Staged:
             return hold.folder
 
         digest = self.sample_view.dataset.digest
-        folders = together(context.comm, lambda: take(tier.make(self._tier, digest)) if first else None)
+        folders = run_on_all_ranks(context.comm, lambda: take(tier.make(self._tier, digest)) if first else None)
         node_folder = folders[context.node * context.ranks_per_node]
         assert node_folder is not None
-        together(context.comm, lambda: None if first else take(tier.hold(node_folder)))
+        run_on_all_ranks(context.comm, lambda: None if first else take(tier.hold(node_folder)))
         return held[0]
 
     def _require_room(self, held: tier.Hold, share: Share) -> None:
@@ -170,12 +171,12 @@ class Staged:
         entries = self.sample_view.dataset.manifest.files
         written = [*share.reads.tolist(), *(file for file, _ in share.receives)]
 
-        def survey() -> tuple[tier.Room, int]:
+        def measure_room() -> tuple[tier.TierRoom, int]:
             room = tier.room(held)
-            return room, sum(room.occupied(entries[file].bytes) for file in written)
+            return room, sum(room.occupied_bytes(entries[file].bytes) for file in written)
 
-        disks: dict[tuple[str, int], list[tuple[tier.Room, int]]] = defaultdict(list)
-        for room, needed in together(self._context.comm, survey):
+        disks: dict[tuple[str, int], list[tuple[tier.TierRoom, int]]] = defaultdict(list)
+        for room, needed in run_on_all_ranks(self._context.comm, measure_room):
             disks[room.disk].append((room, needed))
         for (host, _), parts in disks.items():
             needed, free = sum(part for _, part in parts), min(room.free for room, _ in parts)
@@ -238,7 +239,7 @@ class Staged:
             files = [file for file, sender in share.receives if sender == source]
             awaited[source] = iter([(file, *piece) for file in files for piece in tier.pieces(entries[file].bytes)])
 
-        def outgoing() -> Iterator[Outgoing]:
+        def outgoing_pieces() -> Iterator[Outgoing]:
             for file, receiver in share.sends:
                 for offset, length in tier.pieces(entries[file].bytes):
                     piece = self._buffers[0][: 0 if errors else length]
@@ -250,7 +251,7 @@ class Staged:
                     cost.bytes_local += len(piece)
                     yield piece, [receiver]
 
-        def arrived(source: int, content: memoryview) -> None:
+        def store_arrived(source: int, content: memoryview) -> None:
             file, offset, length = next(awaited[source])
             cost.bytes_remote += len(content)
             try:
@@ -261,13 +262,13 @@ class Staged:
 
         expected = sum(len(tier.pieces(entries[file].bytes)) for file, _ in share.receives)
         started, before = time.perf_counter(), cost.bytes_remote
-        self._context.comm.exchange(outgoing(), self._inbox, expected, arrived)
-        if track := recorder.here():
+        self._context.comm.exchange(outgoing_pieces(), self._inbox, expected, store_arrived)
+        if track := recorder.current_track():
             track.add(HAND_OVER, started, time.perf_counter(), cost.bytes_remote - before)
         if errors:
             raise errors[0]
 
 
-def _first(plan: Sequence[Planned]) -> int:
+def _first_epoch(plan: Sequence[Planned]) -> int:
     """The epoch that staging is counted in."""
     return plan[0].epoch if plan else 0

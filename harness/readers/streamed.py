@@ -26,7 +26,7 @@ from dlio_bench.harness.readers.resources import Resources
 from dlio_bench.harness.readers.session import PlainReader, Planned, SampleView, Tally
 from dlio_bench.harness.streams import adios
 from dlio_bench.harness.streams.crew import DONE, Closing, Crew, Opening
-from dlio_bench.harness.streams.dealing import NO_SAMPLES, Dealt, Part, Taken, steps_of_rank
+from dlio_bench.harness.streams.dealing import NO_SAMPLES, Dealt, PlanBatch, Taken, steps_of_rank
 from dlio_bench.harness.streams.settings import DISCARD, ON_DEMAND, PLANNED, Mode, find
 
 RECEIVE = CODE["remote read"]
@@ -56,46 +56,46 @@ class Streamed(PlainReader):
         """See Reader.session. All ranks that train enter and leave together."""
         # what nobody's plan gives to a rank is dealt by the plan where the order must be known
         mode = self._crew.streaming.how if self._crew.streaming.how.known else find(PLANNED)
-        with self._opened(plan, mode, tally) as (streams, openings):
+        with self._open_streams(plan, mode, tally) as (streams, openings):
             assert self._crew.trainer is not None
             positions = max(len(opening.plan) for opening in openings)
             rank, producers = self._crew.model(self._crew.trainer)[1], self._crew.streaming.producers
             steps = steps_of_rank(positions, self._crew.of_model, mode.name, rank, producers)
             with _Planned(self._crew, streams, self._slots, plan, rank, steps) as receiving:
                 yield receiving.batches()
-            for epoch, stored in self.asks(plan).items():
+            for epoch, stored in self.requested_bytes(plan).items():
                 tally.of(epoch).bytes_spared += stored
             for batch in plan:
                 tally.of(batch.epoch).bytes_remote += batch.bytes
 
     @contextmanager
-    def demanded(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch | None]]:
+    def session_on_demand(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch | None]]:
         """As `session`, but a rank gets batches as it asks for them.
 
         plan: of all ranks of the job, one after the other in a step. As many items come: where an epoch has no batch
         left, None takes the place of those that went to others.
         """
-        with self._opened(plan, find(ON_DEMAND), tally) as (streams, _):
+        with self._open_streams(plan, find(ON_DEMAND), tally) as (streams, _):
             with _Demanding(self._crew, streams, self._slots[:ASKED], plan, self.sample_view) as receiving:
                 yield receiving.batches()
-                receiving.leave()
+                receiving.end_requests()
             for epoch, ids in receiving.delivered.items():
-                tally.of(epoch).bytes_spared += sum(map(self.sample_view.stored, ids))
+                tally.of(epoch).bytes_spared += sum(map(self.sample_view.stored_size, ids))
                 tally.of(epoch).bytes_remote += sum(int(self.sample_view.sizes(each).sum()) for each in ids)
 
     @contextmanager
-    def _opened(
+    def _open_streams(
         self, plan: Sequence[Planned], mode: Mode, tally: Tally
-    ) -> Iterator[tuple[list[adios.Reader], list[Opening]]]:
+    ) -> Iterator[tuple[list[adios.StreamReader], list[Opening]]]:
         """The streams of all producers, and what all trainers ask for. What producers have read is added on rank 0."""
         crew, number = self._crew, next(self._crew.sessions)
         assert crew.trainer is not None
         # producers need each plan once: models read alike, and on demand every rank has the plan of all
         tells = crew.model(crew.trainer)[0] == 0 if mode.known else crew.trainer == 0
-        parts = [Part(batch.epoch, batch.ids) for batch in plan] if tells else []
+        parts = [PlanBatch(batch.epoch, batch.ids) for batch in plan] if tells else []
         folder = str(self.sample_view.dataset.folder)
         openings = crew.openings(crew.meet(Opening(number, parts, folder, mode.name, crew.board)))
-        streams = self._joined(number, mode)
+        streams = self._join_streams(number, mode)
         try:
             yield streams, openings
         finally:
@@ -108,12 +108,12 @@ class Streamed(PlainReader):
             for epoch, cost in closing.costs.items():
                 tally.of(epoch).add(cost)
 
-    def _joined(self, session: int, mode: Mode) -> list[adios.Reader]:
+    def _join_streams(self, session: int, mode: Mode) -> list[adios.StreamReader]:
         """The streams of all producers. ADIOS2 deals in the order in which trainers join: that of their numbers."""
         crew = self._crew
 
-        def join(producer: int) -> adios.Reader:
-            return adios.Reader(
+        def join(producer: int) -> adios.StreamReader:
+            return adios.StreamReader(
                 crew.stream(session, producer, None if mode.shared else crew.trainer),
                 engine=crew.streaming.engine,
                 parameters=crew.parameters(mode),
@@ -134,14 +134,14 @@ class Streamed(PlainReader):
 class _Receiving(ABC):
     """A thread that takes steps of streams into free slots. `run` is what it does; `stop` ends it, early too."""
 
-    def __init__(self, crew: Crew, streams: Sequence[adios.Reader], slots: Sequence[Bytes]) -> None:
+    def __init__(self, crew: Crew, streams: Sequence[adios.StreamReader], slots: Sequence[Bytes]) -> None:
         self.crew, self.streams, self.slots = crew, streams, slots
         self.free: SimpleQueue[int | None] = SimpleQueue()  # None: end
         for slot in reversed(range(len(slots))):
             self.free.put(slot)
         self.stopped = False
         self._failure: Exception | None = None
-        self._thread = threading.Thread(target=self._guarded, name="receiver", daemon=True)
+        self._thread = threading.Thread(target=self._run_guarded, name="receiver", daemon=True)
 
     def __enter__(self) -> Self:
         """Ready to begin."""
@@ -180,14 +180,14 @@ class _Receiving(ABC):
             raise self._failure
         return item
 
-    def _guarded(self) -> None:
+    def _run_guarded(self) -> None:
         try:
             self.run()
         except Exception as error:  # noqa: BLE001 - the trainer raises it
             self._failure = error
             self.fail()
 
-    def step(self, producer: int) -> adios.Reader | None:
+    def step(self, producer: int) -> adios.StreamReader | None:
         """The stream of a producer, at its next step; None when stopped. StreamLost, StreamTimeout."""
         stream = self.streams[producer]
         if stream.begin(self.crew.streaming.timeout, given_up=lambda: self.stopped):
@@ -208,7 +208,7 @@ class _Planned(_Receiving):
     def __init__(
         self,
         crew: Crew,
-        streams: Sequence[adios.Reader],
+        streams: Sequence[adios.StreamReader],
         slots: Sequence[Bytes],
         plan: Sequence[Planned],
         rank: int,
@@ -241,7 +241,7 @@ class _Planned(_Receiving):
                 return
             begun = time.perf_counter()
             if planned is not None and slot is not None:
-                of_plan = Dealt(position, self._rank, Part(planned.epoch, planned.ids))
+                of_plan = Dealt(position, self._rank, PlanBatch(planned.epoch, planned.ids))
                 require_label(stream, of_plan.label(), step.producer, drops=self._drops)
                 if planned.bytes:
                     stream.get("content", self.slots[slot])
@@ -265,7 +265,7 @@ class _Demanding(_Receiving):
     def __init__(
         self,
         crew: Crew,
-        streams: Sequence[adios.Reader],
+        streams: Sequence[adios.StreamReader],
         slots: Sequence[Bytes],
         plan: Sequence[Planned],
         sample_view: SampleView,
@@ -287,10 +287,10 @@ class _Demanding(_Receiving):
                 yield batch
             yield from (None for _ in range(sum(batch.epoch == epoch for batch in self._plan) - taken))
 
-    def leave(self) -> None:
+    def end_requests(self) -> None:
         """Tell producers that this rank asks for nothing more."""
         for producer in range(len(self.streams)):
-            self.crew.world.tell(self.crew.layout.rank_of(producer), DONE)
+            self.crew.world.send_number(self.crew.layout.rank_of(producer), DONE)
 
     def _of_epoch(self, epoch: int) -> Iterator[Batch]:
         assert self.crew.trainer is not None
@@ -298,35 +298,37 @@ class _Demanding(_Receiving):
         left = [(self.crew.trainer + number) % producers for number in range(producers)]  # that may have batches
         pending = 0
 
-        def ask() -> int:
+        def request_batch() -> int:
             if not left:
                 return 0
             left.append(left.pop(0))
-            self.crew.world.tell(self.crew.layout.rank_of(left[-1]), epoch)
+            self.crew.world.send_number(self.crew.layout.rank_of(left[-1]), epoch)
             self._asked.put(left[-1])
             return 1
 
         for _ in self.slots:
-            pending += ask()
+            pending += request_batch()
         while pending:
             given = self.ready(self._given)
             pending -= 1
             if given.slot is None:
                 if given.producer in left:
                     left.remove(given.producer)
-                pending += ask()
+                pending += request_batch()
                 continue
             starts = np.concatenate(([0], np.cumsum(self._view.sizes(given.ids))))
             self.delivered.setdefault(epoch, []).append(given.ids)
             yield Batch(given.ids, (Block(self.slots[given.slot][: starts[-1]], starts),))
             self.free.put(given.slot)
-            pending += ask()
+            pending += request_batch()
 
-    def _ids(self, stream: adios.Reader, producer: int) -> Ids:
+    def _ids(self, stream: adios.StreamReader, producer: int) -> Ids:
         """The ids of the present step, which the plan of all ranks has. DataError where it does not."""
         position, rank = int(stream.get("position")), int(stream.get("rank"))
         batch = self._plan[position * self.crew.trainers + rank]
-        require_label(stream, Dealt(position, rank, Part(batch.epoch, batch.ids)).label(), producer, drops=self._drops)
+        require_label(
+            stream, Dealt(position, rank, PlanBatch(batch.epoch, batch.ids)).label(), producer, drops=self._drops
+        )
         return batch.ids
 
     def fail(self) -> None:
@@ -357,7 +359,7 @@ class _Demanding(_Receiving):
             self._given.put(_Given(producer, slot, ids))
 
 
-def require_label(stream: adios.Reader, expected: Mapping[str, int], producer: int, *, drops: bool) -> None:
+def require_label(stream: adios.StreamReader, expected: Mapping[str, int], producer: int, *, drops: bool) -> None:
     """DataError where the present step of a stream is not the batch with this label; StreamLost if ADIOS2 `drops` steps
     of a full queue.
     """
@@ -371,6 +373,6 @@ def require_label(stream: adios.Reader, expected: Mapping[str, int], producer: i
 
 def _record(epoch: int, step: int, begun: float, size: int) -> None:
     """Where spans are recorded, that of a batch that has come."""
-    if (track := recorder.here()) is not None:
+    if (track := recorder.current_track()) is not None:
         track.epoch, track.step = epoch, step
         track.add(RECEIVE, begun, time.perf_counter(), size)

@@ -63,7 +63,7 @@ class TfData:
         self._bare = sample_view.dataset.manifest.container == "raw"
         self._compression = records.compression(sample_view.dataset)
         single = sample_view.dataset.file_per_sample
-        self._buffer = 0 if single or self._compression != "" else min(buffer, self._room())
+        self._buffer = 0 if single or self._compression != "" else min(buffer, self._buffer_samples())
         self._check = resources.options.check_crc
         self.options = {
             "threads": self._threads,
@@ -71,11 +71,11 @@ class TfData:
             "staging_bytes": self._staging_bytes,
         }
 
-    def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
-        """See Reader.asks."""
+    def requested_bytes(self, plan: Sequence[Planned]) -> dict[int, int]:
+        """See Reader.requested_bytes."""
         batches = [(batch.epoch, batch.ids) for batch in plan]
         if self._has_records:
-            return records.bytes_asked(self.sample_view.dataset, batches)
+            return records.requested_bytes(self.sample_view.dataset, batches)
         return stored_by_epoch(self.sample_view, batches)
 
     @contextmanager
@@ -87,7 +87,7 @@ class TfData:
             with inner as delivered:
                 yield _with_empty(plan, delivered)
 
-    def _room(self) -> int:
+    def _buffer_samples(self) -> int:
         """Samples that fit into half of the staging buffer: a tuned shuffle buffer stays within memory."""
         dataset = self.sample_view.dataset
         mean = sum(entry.bytes for entry in dataset.manifest.files) / dataset.samples
@@ -99,7 +99,7 @@ class TfData:
         return self._bare or self._compression is not None
 
     def _limits(self) -> Any:
-        options = tensors.limited(self._threads, 1, ordered=False)
+        options = tensors.thread_options(self._threads, 1, ordered=False)
         options.autotune.ram_budget = self._staging_bytes
         return options
 
@@ -120,12 +120,12 @@ class TfData:
             size = stretch.size
             parallel: dict[str, Any] = {"num_parallel_calls": auto, "deterministic": True}
             if sample_view.decode is not None:
-                samples = samples.map(tensors.plain(self._decoded(call, failures)), **parallel).batch(size)
+                samples = samples.map(tensors.plain(self._decode_stage(call, failures)), **parallel).batch(size)
             elif size == 1:  # a batch of one is the record itself, without two copies
-                samples = samples.map(tensors.plain(_alone(tf)), **parallel)
+                samples = samples.map(tensors.plain(_batch_of_one(tf)), **parallel)
             else:
                 even = sample_view.dataset.manifest.fields[0].shape[0] > 0
-                samples = samples.batch(size, **parallel).map(tensors.plain(_joined(tf, even=even)), **parallel)
+                samples = samples.batch(size, **parallel).map(tensors.plain(_join_records(tf, even=even)), **parallel)
             return samples.prefetch(auto).with_options(self._limits())
 
         def take(epoch: int, ids: Ids, element: Any) -> tuple[Batch, int]:
@@ -137,7 +137,7 @@ class TfData:
                 return Batch(ids, (Block.even(content),)), size
             batch = Batch(ids, (Block(content, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])),))
             bare = self._check and self._bare  # TFRecord and GZIP check their own
-            if bare and (failure := self._altered(ids, map(batch.sample, range(len(ids))))):
+            if bare and (failure := self._altered_failure(ids, map(batch.sample, range(len(ids))))):
                 raise failure
             return batch, size
 
@@ -154,7 +154,7 @@ class TfData:
         files = dataset.locate(ids, ())[0]
         if dataset.samples > len(dataset.manifest.files):
             buffer = 0 if is_validation(epoch) else self._buffer  # validation is not shuffled
-            return records.interleaved(
+            return records.interleave_files(
                 dataset,
                 [(epoch, ids)],
                 files=FILE_BUFFER if buffer else 0,
@@ -169,13 +169,13 @@ class TfData:
                 tensors.plain(lambda number, path: (number, tf.io.read_file(path))), num_parallel_calls=auto
             )
 
-        def numbered(number: Any, path: Any) -> Any:
+        def number_record(number: Any, path: Any) -> Any:
             record = records.part(dataset, path, np.int64(0), np.int64(1), READ_BYTES)
             return record.map(tensors.plain(lambda content: (number, content)))
 
-        return names.interleave(tensors.plain(numbered), cycle_length=self._threads, num_parallel_calls=auto)
+        return names.interleave(tensors.plain(number_record), cycle_length=self._threads, num_parallel_calls=auto)
 
-    def _decoded(self, call: Call, failures: list[BenchError]) -> Any:
+    def _decode_stage(self, call: Call, failures: list[BenchError]) -> Any:
         """(id, record) -> (id, what the application decodes from it, bytes of the record).
 
         failures: gets each failure, of which TensorFlow keeps only the text.
@@ -184,18 +184,18 @@ class TfData:
         assert decode is not None
         bare = self._check and self._bare  # a picture may decode although a byte of it is wrong
 
-        def timed(sample: int, content: bytes, out: memoryview) -> None:  # in whichever thread
-            track, started = recorder.here(), time.perf_counter()
+        def decode_timed(sample: int, content: bytes, out: memoryview) -> None:  # in whichever thread
+            track, started = recorder.current_track(), time.perf_counter()
             decode.apply(sample, [memoryview(content)], out)
             if track is not None:
                 track.add(DECODE, started, time.perf_counter(), len(out), file=self._file(sample))
 
         def apply(sample: npt.NDArray[np.int64], content: bytes) -> npt.NDArray[np.uint8]:
             out = np.empty(decode.sample_bytes, dtype=np.uint8)
-            failure = self._altered(np.array([sample]), [content]) if bare else None
+            failure = self._altered_failure(np.array([sample]), [content]) if bare else None
             try:
                 if failure is None:
-                    call(timed, int(sample), content, memoryview(out))
+                    call(decode_timed, int(sample), content, memoryview(out))
             except DataError as error:
                 failure = read_failure(self._path(int(sample)), error)
             if failure is not None:
@@ -235,7 +235,7 @@ class TfData:
                 out = np.empty(int(sample_view.sizes(ids).sum()), dtype=np.uint8)
 
                 def fill() -> None:  # in whichever thread
-                    if track := recorder.here():
+                    if track := recorder.current_track():
                         track.epoch, track.step = epoch, step
                     extents.read(ids, memoryview(out), call_tally.of(epoch))
 
@@ -287,7 +287,7 @@ class TfData:
         dataset = self.sample_view.dataset
         return failure_of_files(dataset, dict.fromkeys(dataset.locate(stretch.ids, ())[0].tolist()), message)
 
-    def _altered(self, ids: Ids, contents: Iterable[bytes | Bytes]) -> BenchError | None:
+    def _altered_failure(self, ids: Ids, contents: Iterable[bytes | Bytes]) -> BenchError | None:
         """The failure of the first sample whose content has another CRC32C than at generation."""
         expected = self.sample_view.dataset.checksums(ids, self.sample_view.fields)[:, 0].tolist()
         for sample, content, wanted in zip(ids.tolist(), contents, expected, strict=True):
@@ -326,7 +326,7 @@ def _own_threads(count: int) -> Iterator[Call]:
         yield lambda function, *arguments: pool.submit(function, *arguments).result()
 
 
-def _alone(tf: Any) -> Any:
+def _batch_of_one(tf: Any) -> Any:
     """(id, record) -> ([id], its bytes, [their number])."""
     return lambda number, record: (
         number[None],
@@ -335,7 +335,7 @@ def _alone(tf: Any) -> Any:
     )
 
 
-def _joined(tf: Any, *, even: bool) -> Any:
+def _join_records(tf: Any, *, even: bool) -> Any:
     """(ids, records) -> (ids, all bytes, length of each). `even`: all records have one length, which saves a copy."""
     return lambda numbers, contents: (
         numbers,

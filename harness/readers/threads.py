@@ -39,7 +39,7 @@ ROUND_CHUNKS = 4  # chunks at least whose mean time is looked at
 ROUNDS = 8  # after so many the queue is left to run empty, to see what a chunk takes without one
 
 
-class Spent(NamedTuple):
+class ThreadTime(NamedTuple):
     """The cost of some reads: seconds from begin to end, and seconds in which their threads computed. Neither includes
     time in which a thread was ready to run but had no core. files: whether files were read, and not only other ranks.
     """
@@ -53,13 +53,13 @@ class Spent(NamedTuple):
         """Whether reading kept the CPU busy, so that the data came from memory."""
         return self.computed > FROM_MEMORY * self.seconds
 
-    def and_(self, other: "Spent") -> "Spent":
+    def plus(self, other: "ThreadTime") -> "ThreadTime":
         """Both together."""
-        return Spent(self.seconds + other.seconds, self.computed + other.computed)
+        return ThreadTime(self.seconds + other.seconds, self.computed + other.computed)
 
-    def and_half_of(self, before: "Spent") -> "Spent":
+    def and_half_of(self, before: "ThreadTime") -> "ThreadTime":
         """The sum with earlier reads, which count half."""
-        return Spent(self.seconds + before.seconds / 2, self.computed + before.computed / 2)
+        return ThreadTime(self.seconds + before.seconds / 2, self.computed + before.computed / 2)
 
 
 class Readers(NamedTuple):
@@ -79,7 +79,7 @@ SMALL_CHUNK = 32_000
 
 
 def readers(
-    spent: Spent,
+    spent: ThreadTime,
     a_step: float,
     step_seconds: float,
     *,
@@ -142,7 +142,7 @@ class Concurrency:
         """Threads that are to read."""
         return self._window.threads
 
-    def first(self, now: float, seconds: float, left: int) -> None:
+    def note_first_chunk(self, now: float, seconds: float, left: int) -> None:
         """The first chunk has taken `seconds`, alone; so many of its batch are left."""
         if left and not self._fixed:
             self._window = Window(min(self._most, left), seconds, ROUNDS)
@@ -181,7 +181,7 @@ class Concurrency:
         self._area, self._seconds, self._ended = 0.0, 0.0, 0
 
 
-def awake(reading: Readers, before: int, seconds: float) -> int:
+def threads_after(reading: Readers, before: int, seconds: float) -> int:
     """Threads that read from now on, after `before` threads have read for a step of `seconds`."""
     return 0 if not before and seconds < QUICK_SECONDS else reading.threads
 
@@ -217,7 +217,7 @@ class _Statistics:
         if self._handle >= 0:
             os.close(self._handle)
 
-    def queued(self) -> int:
+    def queued_nanoseconds(self) -> int:
         """Nanoseconds that the thread has waited in the queue of a core."""
         return int(os.pread(self._handle, 96, 0).split()[1])
 
@@ -231,6 +231,6 @@ def queued_seconds() -> float:
     Source: the second number of /proc/PID/task/TID/schedstat, in nanoseconds (Linux, scheduler/sched-stats.rst).
     """
     try:
-        return _own.open.queued() / 1e9
+        return _own.open.queued_nanoseconds() / 1e9
     except OSError:  # it could not be opened, or this process was forked since
         return 0.0

@@ -28,21 +28,21 @@ _WORKER = "dlio_bench.harness.readers.torch_samples"
 _FIX = "Install it with `pip install 'dlio-bench[torch]'`, or use another reader."
 
 
-def installed() -> bool:
+def is_installed() -> bool:
     """Whether PyTorch is installed, without loading it, which takes a second."""
     return find_spec("torch") is not None
 
 
 def require_torch(reader: str) -> None:
     """EnvironmentFailure where PyTorch is not installed."""
-    if not installed():
+    if not is_installed():
         raise EnvironmentFailure(f"Reader '{reader}' needs PyTorch, which is not installed. {_FIX}")
 
 
 def pytorch() -> Any:
     """torch.utils.data. EnvironmentFailure where it cannot be imported."""
     try:
-        with quiet():
+        with ignore_warnings():
             import torch.utils.data
     except ImportError as error:
         raise EnvironmentFailure(f"This reader needs PyTorch, which cannot be imported: {error}. {_FIX}") from error
@@ -78,8 +78,10 @@ class TorchLoader(PlainReader):
         from dlio_bench.harness.readers import torch_samples
 
         view = self.sample_view
-        samples = torch_samples.Samples(view.dataset, view.view, decoded=view.decode is not None, check=self._check)
-        with quiet():
+        samples = torch_samples.TorchSamples(
+            view.dataset, view.view, decoded=view.decode is not None, check=self._check
+        )
+        with ignore_warnings():
             return self._data.DataLoader(
                 samples,
                 batch_sampler=steps,
@@ -95,10 +97,10 @@ class TorchLoader(PlainReader):
         for epoch, batches in groupby(plan, key=lambda batch: batch.epoch):
             of_epoch = list(batches)
             steps[:] = [batch.ids.tolist() for batch in of_epoch]
-            with explained():
+            with explain_failures():
                 delivered = iter(loader)
             for batch in of_epoch:
-                with explained():
+                with explain_failures():
                     collated = next(delivered)
                 if isinstance(collated, BenchError):
                     raise collated
@@ -118,7 +120,7 @@ def working(loader: Any) -> Iterator[tuple[int, ...]]:
     """
     threads = set(threading.enumerate())
     try:
-        with explained(), quiet():
+        with explain_failures(), ignore_warnings():
             for _ in loader:
                 pass
         workers = [worker.pid for worker in loader._iterator._workers]
@@ -131,7 +133,7 @@ def working(loader: Any) -> Iterator[tuple[int, ...]]:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def ignore_warnings() -> Iterator[None]:
     """PyTorch warns of more workers than processors, which wait for storage here; its dependencies of each other."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -139,7 +141,7 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
-def explained() -> Iterator[None]:
+def explain_failures() -> Iterator[None]:
     """EnvironmentFailure where a worker has ended."""
     try:
         yield

@@ -27,11 +27,11 @@ def begin(number: int) -> None:
 
 
 def as_it_is(collated: Collated) -> Collated:
-    """The function that collates: `Samples` does it while it reads."""
+    """The function that collates: `TorchSamples` does it while it reads."""
     return collated
 
 
-class Samples:
+class TorchSamples:
     """Batches of samples: their fields or, if `decoded`, what the workload's application makes of them.
 
     What it keeps open belongs to one process: it is opened by the first batch that is asked for there.

@@ -8,7 +8,7 @@ from dlio_bench.benchmarks.pipeline import Pipeline
 from dlio_bench.harness.readers.session import Planned, SampleView, Tally
 
 
-class Published:
+class PublishedPipeline:
     """Delivers the dataset with the pipeline's own decoding, whatever the view.
 
     The caller that started the pipeline ends it, after any number of sessions.
@@ -28,9 +28,9 @@ class Published:
         """See Reader.processes."""
         return self._pipeline.processes
 
-    def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
-        """See Reader.asks."""
-        return self._pipeline.asks(self.sample_view.dataset, [(batch.epoch, batch.ids) for batch in plan])
+    def requested_bytes(self, plan: Sequence[Planned]) -> dict[int, int]:
+        """See Reader.requested_bytes."""
+        return self._pipeline.requested_bytes(self.sample_view.dataset, [(batch.epoch, batch.ids) for batch in plan])
 
     @contextmanager
     def session(self, plan: Sequence[Planned], tally: Tally) -> Iterator[Iterator[Batch]]:

@@ -19,21 +19,21 @@ from dlio_bench.errors import BenchError, DataError, EnvironmentFailure
 from dlio_bench.harness.readers import web_shards
 from dlio_bench.harness.readers.resources import Resources
 from dlio_bench.harness.readers.session import Planned, SampleView, Tally
-from dlio_bench.harness.readers.torch_loader import PREFETCH, explained, pytorch, quiet, working
+from dlio_bench.harness.readers.torch_loader import PREFETCH, explain_failures, ignore_warnings, pytorch, working
 from dlio_bench.processes import fork_server
 
 _WORKER = "dlio_bench.harness.readers.web_samples"
 Delivered = Iterator[tuple[Ids, Bytes]]
 
 
-def installed() -> bool:
+def is_installed() -> bool:
     """Whether WebDataset and PyTorch are installed, without loading them."""
     return all(find_spec(package) is not None for package in ("webdataset", "torch"))
 
 
 def require_webdataset(reader: str) -> None:
     """EnvironmentFailure where one of them is not installed."""
-    if not installed():
+    if not is_installed():
         raise EnvironmentFailure(
             f"Reader '{reader}' needs WebDataset and PyTorch, which are not both installed. Install them with "
             "`pip install 'dlio-bench[webdataset]'`, or use another reader."
@@ -67,13 +67,13 @@ class WebLoader:
         self.processes: tuple[int, ...] = ()
         self._context = fork_server(_WORKER)
 
-    def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
-        """See Reader.asks: all of each shard that holds a sample of the plan."""
+    def requested_bytes(self, plan: Sequence[Planned]) -> dict[int, int]:
+        """See Reader.requested_bytes: all of each shard that holds a sample of the plan."""
         view = self.sample_view
         return {
             epoch: sum(
                 web_shards.stream_bytes(view.dataset, view.fields, file)
-                for file in web_shards.holding(view.dataset, ids)
+                for file in web_shards.shards_holding(view.dataset, ids)
             )
             for epoch, ids in _by_epoch(plan)
         }
@@ -85,8 +85,8 @@ class WebLoader:
 
         view, batch = self.sample_view, max((len(each.ids) for each in plan), default=1)
         passes = [
-            web_samples.Pass(
-                web_shards.paths(view.dataset, view.fields, web_shards.holding(view.dataset, ids)),
+            web_samples.ShardPass(
+                web_shards.paths(view.dataset, view.fields, web_shards.shards_holding(view.dataset, ids)),
                 ids,
                 batch,
                 0 if is_validation(epoch) else self._buffer,
@@ -94,12 +94,12 @@ class WebLoader:
             )
             for epoch, ids in _by_epoch(plan)
         ]
-        samples = web_samples.Samples(
+        samples = web_samples.WebSamples(
             view.dataset, view.fields, passes, decoded=view.decode is not None, check=self._check
         )
         from dlio_bench.harness.readers.torch_samples import as_it_is, begin
 
-        with quiet():
+        with ignore_warnings():
             loader = self._data.DataLoader(
                 samples,
                 batch_size=None,
@@ -118,8 +118,8 @@ class WebLoader:
 
     def _batches(self, plan: Sequence[Planned], tally: Tally, loader: Any) -> Iterator[Batch]:
         for epoch, group in groupby(plan, key=lambda batch: batch.epoch):
-            with explained():
-                delivered = self._delivered(iter(loader), epoch, tally)
+            with explain_failures():
+                delivered = self._next_delivered(iter(loader), epoch, tally)
             sizes = [len(batch.ids) for batch in group]
             left: list[tuple[Ids, Bytes]] = []
             for number, size in enumerate(sizes):
@@ -131,9 +131,9 @@ class WebLoader:
                 starts = np.concatenate([[0], np.cumsum(self.sample_view.sizes(ids))])
                 yield Batch(ids, (Block(content, starts),))
 
-    def _delivered(self, parts: Iterator[Any], epoch: int, tally: Tally) -> Delivered:
+    def _next_delivered(self, parts: Iterator[Any], epoch: int, tally: Tally) -> Delivered:
         while True:
-            with explained():
+            with explain_failures():
                 part = next(parts, None)
             if part is None:
                 return

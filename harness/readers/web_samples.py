@@ -25,7 +25,7 @@ from dlio_bench.harness.readers.session import SampleView
 Collated = tuple[Ids, Any, Cost] | BenchError
 
 
-class Pass(Struct, frozen=True):
+class ShardPass(Struct, frozen=True):
     """What one pass delivers: the shards of a rank, and the samples of its plan in them. batch: samples of a batch.
 
     buffer: samples that WebDataset shuffles; 0: nothing is shuffled, shards neither.
@@ -38,7 +38,7 @@ class Pass(Struct, frozen=True):
     seed: int
 
 
-class Counted:
+class CountingStream:
     """A stream that counts its bytes and the time that they take."""
 
     def __init__(self, stream: Any, costs: list[Cost]) -> None:
@@ -53,7 +53,7 @@ class Counted:
         return content
 
 
-class Samples(torch.utils.data.IterableDataset):  # type: ignore[misc, unused-ignore]  # mypy may not see PyTorch
+class WebSamples(torch.utils.data.IterableDataset):  # type: ignore[misc, unused-ignore]  # mypy may not see PyTorch
     """Batches of samples: their fields or, if `decoded`, what the workload's application makes of them.
 
     The first iteration in a worker gives nothing, each later one the worker's part of the next of `passes`: its shards
@@ -61,7 +61,7 @@ class Samples(torch.utils.data.IterableDataset):  # type: ignore[misc, unused-ig
     """
 
     def __init__(
-        self, dataset: Dataset, fields: tuple[str, ...], passes: Sequence[Pass], *, decoded: bool, check: bool
+        self, dataset: Dataset, fields: tuple[str, ...], passes: Sequence[ShardPass], *, decoded: bool, check: bool
     ) -> None:
         self._dataset, self._fields, self._decoded, self._check = dataset, fields, decoded, check
         self._passes = passes
@@ -74,11 +74,11 @@ class Samples(torch.utils.data.IterableDataset):  # type: ignore[misc, unused-ig
         if self._begun == 1:
             return
         try:
-            yield from self._of(self._passes[self._begun - 2])
+            yield from self._pass_batches(self._passes[self._begun - 2])
         except BenchError as error:
             yield error
 
-    def _of(self, chosen: Pass) -> Iterator[Collated]:
+    def _pass_batches(self, chosen: ShardPass) -> Iterator[Collated]:
         planned = Counter(chosen.ids.tolist())
         costs, samples = [Cost()], list[tuple[int, list[bytes]]]()
         shuffled = [webdataset.shuffle(len(chosen.shards), seed=chosen.seed)] if chosen.buffer else []
@@ -96,14 +96,14 @@ class Samples(torch.utils.data.IterableDataset):  # type: ignore[misc, unused-ig
             for _ in range(planned[number]):  # one that the plan leaves out is read for nothing
                 samples.append((number, [sample[str(place)] for place in range(len(self._fields))]))
                 if len(samples) == chosen.batch:
-                    yield self._collated(samples, costs.pop())
+                    yield self._collate(samples, costs.pop())
                     samples.clear()
                     costs.append(Cost())
-        yield self._collated(samples, costs.pop())
+        yield self._collate(samples, costs.pop())
 
-    def _collated(self, samples: Sequence[tuple[int, list[bytes]]], cost: Cost) -> Collated:
+    def _collate(self, samples: Sequence[tuple[int, list[bytes]]], cost: Cost) -> Collated:
         """A batch in shared memory, as PyTorch's default_collate makes it, and what was read since the last."""
-        view = self._view = self._view or self._made_view()
+        view = self._view = self._view or self._make_view()
         ids = np.array([number for number, _ in samples], dtype=np.int64)
         content = torch.empty(0, dtype=torch.uint8)
         if not samples:
@@ -124,14 +124,14 @@ class Samples(torch.utils.data.IterableDataset):  # type: ignore[misc, unused-ig
             start += size
         return ids, content, cost
 
-    def _made_view(self) -> SampleView:
+    def _make_view(self) -> SampleView:
         decode = find(self._dataset.manifest.workload).decode if self._decoded else None
         return SampleView(self._dataset, self._fields, None if decode is None else decode(self._dataset))
 
     def _compare(self, number: int, parts: Sequence[bytes]) -> None:
         expected = self._dataset.checksums(np.array([number]), self._fields)[0].tolist()
         if list(map(crc32c, parts)) != expected:
-            raise DataError(f"Sample {number} has another CRC32C in its tar shard than was generated.{_again('')}")
+            raise DataError(f"Sample {number} has another CRC32C in its tar shard than was generated.{_cached_url('')}")
 
 
 def _members(shards: Iterator[dict[str, Any]], costs: list[Cost]) -> Iterator[dict[str, Any]]:
@@ -140,17 +140,17 @@ def _members(shards: Iterator[dict[str, Any]], costs: list[Cost]) -> Iterator[di
         url = shard["url"]
         try:
             with webdataset.gopen(url) as stream:
-                yield from tariterators.tar_file_expander([{"url": url, "stream": Counted(stream, costs)}])
+                yield from tariterators.tar_file_expander([{"url": url, "stream": CountingStream(stream, costs)}])
         except FileNotFoundError as error:
-            raise DataError(f"{url} is missing from the tar shards.{_again(url)}") from error
+            raise DataError(f"{url} is missing from the tar shards.{_cached_url(url)}") from error
         except OSError as error:
             if isinstance(error, tarfile.TarError):
                 raise
             raise EnvironmentFailure(f"{url} cannot be read: {error.strerror}. {remedy(error)}.") from error
         except tarfile.TarError as error:
-            raise DataError(f"{url} is damaged: {error.args[0]}.{_again(url)}") from error
+            raise DataError(f"{url} is damaged: {error.args[0]}.{_cached_url(url)}") from error
 
 
-def _again(url: str) -> str:
+def _cached_url(url: str) -> str:
     folder = f" {Path(url).parent}" if url else ""
     return f" Remove the folder of shards{folder}: the next run makes them again."

@@ -56,7 +56,7 @@ def stream_bytes(dataset: Dataset, fields: Sequence[str], file: int) -> int:
     return min(shard_bytes(dataset, fields, file), BLOCK + records * RECORD)
 
 
-def holding(dataset: Dataset, ids: Ids) -> list[int]:
+def shards_holding(dataset: Dataset, ids: Ids) -> list[int]:
     """The files of these samples, ascending."""
     files: list[int] = np.unique(dataset.locate(ids, ())[0]).tolist()
     return files
@@ -74,7 +74,7 @@ def make(dataset: Dataset, fields: Sequence[str], progress: Callable[[int, int],
     total, done = sum(sizes.values()), 0
     folder = folder_of(dataset, fields)
     try:
-        if _whole(sizes):
+        if _are_whole(sizes):
             return total
         folder.mkdir(exist_ok=True)
         lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
@@ -83,7 +83,7 @@ def make(dataset: Dataset, fields: Sequence[str], progress: Callable[[int, int],
             extents = ExtentReader(dataset, fields, None, check=dataset.manifest.checksums_sha256 != "")
             try:
                 for file, path in shards:
-                    if not _whole({path: sizes[path]}):
+                    if not _are_whole({path: sizes[path]}):
                         _write(dataset, fields, file, path, extents)
                     done += sizes[path]
                     progress(done, total)
@@ -100,7 +100,7 @@ def make(dataset: Dataset, fields: Sequence[str], progress: Callable[[int, int],
     return total
 
 
-def _whole(sizes: dict[Path, int]) -> bool:
+def _are_whole(sizes: dict[Path, int]) -> bool:
     return all(path.is_file() and path.stat().st_size == size for path, size in sizes.items())
 
 

@@ -16,7 +16,7 @@ def main() -> int:
         status = cli.main()
         signals.end()
     except KeyboardInterrupt:  # while it works, the command line itself catches them
-        print(f"dlio-bench: {signals.why()}.", file=sys.stderr)
+        print(f"dlio-bench: {signals.interrupt_reason()}.", file=sys.stderr)
         return 4  # as for every interruption
     return status
 

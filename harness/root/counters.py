@@ -113,11 +113,11 @@ def total(kind: type[C], costs: Sequence[Cost]) -> C:
     return kind(**sums)
 
 
-def _described(field: FieldInfo) -> Quantity:
+def _quantity_of(field: FieldInfo) -> Quantity:
     kind, *_, meta = get_args(field.type)
     extra = meta.extra
     optional = not field.required or kind == Count | None
     return Quantity(field.name, extra["unit"], meta.title, meta.description, extra["source"], optional=optional)
 
 
-COUNTERS: dict[str, Quantity] = {field.name: _described(field) for field in fields(EpochCost)}
+COUNTERS: dict[str, Quantity] = {field.name: _quantity_of(field) for field in fields(EpochCost)}

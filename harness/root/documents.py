@@ -18,7 +18,7 @@ _LARGEST = 1 << 63  # NumPy holds no larger whole numbers
 _LONG = re.compile(r"[0-9]{19}")  # a whole number that may be too large
 
 
-def read(path: Path, fix: str = "Name a file that dlio-bench wrote.", most: int = MOST_BYTES) -> bytes:
+def read_document(path: Path, fix: str = "Name a file that dlio-bench wrote.", most: int = MOST_BYTES) -> bytes:
     """The content of a file that a user named. OSError; UsageError with `fix` if it is no file, or larger than `most`.
 
     A pipe is refused: reading it would wait for a writer, for ever if there is none.
@@ -42,7 +42,7 @@ def load_json(content: bytes) -> Any:
     """The document. ValueError, with an explanation, if it is no JSON, too deep, or has a number out of range."""
     try:
         text = content.decode()
-        whole = _whole if _LONG.search(text) else None  # slow, as it is a call for each number
+        whole = _parse_int if _LONG.search(text) else None  # slow, as it is a call for each number
         document = json.loads(text, parse_float=_finite, parse_constant=_refuse, parse_int=whole)
     except RecursionError:
         raise _too_deep() from None
@@ -91,7 +91,7 @@ def _too_large() -> ValueError:
     return ValueError("a whole number has more than 64 bits")
 
 
-def _whole(digits: str) -> int:
+def _parse_int(digits: str) -> int:
     if len(digits) > 20 or not -_LARGEST <= (number := int(digits)) < 2 * _LARGEST:
         raise _too_large()
     return number

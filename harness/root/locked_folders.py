@@ -17,7 +17,7 @@ def make_locked(prefix: str, below: Path) -> tuple[Path, int]:
     """A new folder in `below`, and the handle that locks it. OSError."""
     while True:
         folder = Path(mkdtemp(prefix=prefix, dir=below))
-        lock = _locked(folder)
+        lock = _lock_new(folder)
         if lock is not None:
             return folder, lock
 
@@ -39,7 +39,7 @@ def sweep(prefix: str, below: Path, cleared: Callable[[Path], bool]) -> None:
                 os.close(handle)
 
 
-def _locked(folder: Path) -> int | None:
+def _lock_new(folder: Path) -> int | None:
     """Lock a new folder: a handle, to be closed; None if another process took it for a killed one's and removed it."""
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)

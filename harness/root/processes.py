@@ -74,7 +74,7 @@ def fork_server(module: str) -> "ForkServerContext":
 
 def sweep() -> None:
     """Remove what processes that are gone have left: their folders, and semaphores that are named after them."""
-    locked_folders.sweep(PREFIX, SHARED_MEMORY, _cleared)
+    locked_folders.sweep(PREFIX, SHARED_MEMORY, _remove_semaphores)
 
 
 def _settle_folder() -> None:
@@ -88,15 +88,15 @@ def _settle_folder() -> None:
     sweep()
     folder, lock = locked_folders.make_locked(PREFIX, SHARED_MEMORY)
     config |= {"tempdir": str(folder), "semprefix": f"/{folder.name}"}
-    util.Finalize(None, _removed, (folder, lock), exitpriority=_LAST)
+    util.Finalize(None, _remove_folder, (folder, lock), exitpriority=_LAST)
 
 
-def _removed(folder: Path, lock: int) -> None:
+def _remove_folder(folder: Path, lock: int) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     os.close(lock)
 
 
-def _cleared(folder: Path) -> bool:
+def _remove_semaphores(folder: Path) -> bool:
     for semaphore in SHARED_MEMORY.glob(f"sem.{folder.name}-*"):
         with suppress(FileNotFoundError):
             semaphore.unlink()

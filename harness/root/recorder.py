@@ -97,11 +97,11 @@ class Track:
         _pack(self._memory, at, start, end, nbytes, offset, file, self.epoch, self.step, component)
         self._at = at + _SIZE
 
-    def place(self, memory: mmap.mmap) -> None:
+    def continue_in(self, memory: mmap.mmap) -> None:
         """Go on in an empty file."""
         self._memory, self._at, self._end = memory, HEAD, len(memory)
 
-    def leave(self) -> None:
+    def drop_file(self) -> None:
         """Begin with another file when the next span comes, of which nothing is known yet."""
         self._memory, self._at, self._end = _NO_ROOM, 0, 0
         self.epoch, self.step = NO_EPOCH, NOWHERE
@@ -138,23 +138,23 @@ class _Recording:
     def prepare(self, files: int) -> None:
         """Have so many empty files, their pages touched."""
         with self._lock:
-            while len(self._spare) < files and self._made_new():
+            while len(self._spare) < files and self._grow():
                 pass
 
     def give_room(self, track: Track) -> bool:
         """An empty file for a track; False, and counted, where there may be no more."""
         with self._lock:
-            if not self._spare and not self._made_new():
-                self._lose(1)
+            if not self._spare and not self._grow():
+                self._count_lost(1)
                 return False
             memory = self._spare.pop()
             self._used.append(memory)
         head = {"process": os.getpid(), "parent": os.getppid(), "id": track.thread, "thread": track.name}
         memory[:HEAD] = _head(head)
-        track.place(memory)
+        track.continue_in(memory)
         return True
 
-    def _lose(self, spans: int) -> None:
+    def _count_lost(self, spans: int) -> None:
         """Count spans that found no room, where other processes see it too."""
         self.lost += spans
         if self._used:
@@ -169,7 +169,7 @@ class _Recording:
             self._spare += self._used
             self._used = []
             for track in self._tracks:
-                track.leave()
+                track.drop_file()
         return drained
 
     def store(self, table: npt.NDArray[np.void], label: str, about: Mapping[str, object]) -> npt.NDArray[np.void]:
@@ -178,9 +178,9 @@ class _Recording:
             memory = None
             if len(table) <= self._left:
                 path = self.folder / f"{os.getpid()}-{self._made}{STORED}"
-                memory = self._mapped(path, HEAD + table.nbytes)
+                memory = self._map_file(path, HEAD + table.nbytes)
             if memory is None:
-                self._lose(len(table))
+                self._count_lost(len(table))
                 return table[:0]
             self._left -= len(table)
             self._stored.append((label, path, len(table)))
@@ -202,7 +202,7 @@ class _Recording:
         count = math.prod(shape)
         with self._lock:
             path = self.folder / f"{os.getpid()}-{self._made}{ARRAY}"
-            memory = self._mapped(path, HEAD + 8 * count) if count else None
+            memory = self._map_file(path, HEAD + 8 * count) if count else None
             if memory is None:
                 return np.zeros(shape)
             self._arrays.append(path)
@@ -214,11 +214,11 @@ class _Recording:
         while self._arrays:
             self._arrays.pop().unlink(missing_ok=True)
 
-    def _made_new(self) -> bool:
+    def _grow(self) -> bool:
         """Whether there is one more empty file; not where there may be no more, or no room for it."""
         if self._left < self._rows:
             return False
-        memory = self._mapped(self.folder / f"{os.getpid()}-{self._made}{SUFFIX}", HEAD + self._rows * ROW.itemsize)
+        memory = self._map_file(self.folder / f"{os.getpid()}-{self._made}{SUFFIX}", HEAD + self._rows * ROW.itemsize)
         if memory is None:
             self._left = 0
             return False
@@ -226,7 +226,7 @@ class _Recording:
         self._left -= self._rows
         return True
 
-    def _mapped(self, path: Path, size: int) -> mmap.mmap | None:
+    def _map_file(self, path: Path, size: int) -> mmap.mmap | None:
         """A new file in memory, its pages touched; None where there is no room, or no file can be made."""
         self._made += 1
         try:
@@ -295,7 +295,7 @@ def prepare(files: int) -> None:
         _recording.prepare(files)
 
 
-def lost() -> int:
+def lost_spans() -> int:
     """Spans of this process that found no room."""
     return 0 if _recording is None else _recording.lost
 
@@ -349,12 +349,12 @@ def of_others(place: Path, process: int) -> Iterator[Rows]:
 
 def _rows(memory: Memory) -> Rows:
     """The rows of a thread's file, in place; ValueError or KeyError where its head is none."""
-    head, table = read(memory)
+    head, table = read_memory(memory)
     (lost,) = _LOST.unpack_from(memory, HEAD - _LOST.size)
     return Rows(int(head["process"]), int(head["id"]), str(head["thread"]), table, lost)
 
 
-def read(memory: Memory) -> tuple[dict[str, Any], npt.NDArray[np.void]]:
+def read_memory(memory: Memory) -> tuple[dict[str, Any], npt.NDArray[np.void]]:
     """The head and the rows of a file, in place. ValueError where it is none."""
     head = json.loads(bytes(memory[: HEAD - _LOST.size]).rstrip(b"\0"))
     table = np.frombuffer(memory, dtype=ROW, offset=HEAD, count=(len(memory) - HEAD) // ROW.itemsize)
@@ -367,7 +367,7 @@ def _head(about: Mapping[str, object]) -> bytes:
     return text + bytes(HEAD - len(text))
 
 
-def here() -> Track | None:
+def current_track() -> Track | None:
     """The track of this thread; None while nothing is recorded.
 
     Ask for it before what is timed: in a thread of a library it is this call's alone from then on.

@@ -46,8 +46,8 @@ def listen() -> None:
 
 def check() -> None:
     """Raise Interrupted if a signal was swallowed. Call it before long work, and after it has begun."""
-    if seen():
-        met()
+    if is_pending():
+        mark_handled()
         raise Interrupted
 
 
@@ -73,28 +73,28 @@ def end() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def seen() -> bool:
+def is_pending() -> bool:
     """Whether a signal has come that was not met yet."""
     return bool(_seen)
 
 
-def met() -> None:
+def mark_handled() -> None:
     """The signal has been handled: check() need not raise it again."""
     _met.extend(_seen)
     _seen.clear()
 
 
-def why(number: int | None = None) -> str:
+def interrupt_reason(number: int | None = None) -> str:
     """What interrupted this process: 'Interrupted by Ctrl-C', by the end of its time, or by another signal's name.
 
     number: of the signal, if it was not met yet.
     """
     known = {signal.SIGINT: "Ctrl-C", signal.SIGALRM: "the end of this job's time"}
-    came = which() if number is None else signal.Signals(number)
+    came = last_signal() if number is None else signal.Signals(number)
     return f"Interrupted by {known.get(came, came.name)}"
 
 
-def which() -> signal.Signals:
+def last_signal() -> signal.Signals:
     """The signal that interrupted this process; SIGINT if none did."""
     return signal.Signals(next(iter([*_met, *_seen]), signal.SIGINT))
 
@@ -144,7 +144,7 @@ def interruptible(source: Callable[[], Iterator[T]]) -> Iterator[T]:
     items: SimpleQueue[tuple[T] | BaseException | None] = SimpleQueue()
     stopped = threading.Event()
 
-    def run() -> None:
+    def run_work() -> None:
         try:
             for item in source():
                 items.put((item,))
@@ -154,7 +154,7 @@ def interruptible(source: Callable[[], Iterator[T]]) -> Iterator[T]:
         except BaseException as error:  # noqa: BLE001 - it is raised where the items are wanted
             items.put(error)
 
-    threading.Thread(target=run, daemon=True).start()
+    threading.Thread(target=run_work, daemon=True).start()
     try:
         while (entry := items.get()) is not None:
             if isinstance(entry, BaseException):

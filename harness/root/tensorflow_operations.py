@@ -99,23 +99,23 @@ def component(event: str, *, of_input: bool) -> str | None:
     if event.startswith(_SET_UP):
         return SET_UP
     if event.startswith(_EAGER):
-        return _eager(event.removeprefix(_EAGER))
+        return _eager_component(event.removeprefix(_EAGER))
     node, colon, operation = event.rpartition(":")
     if not colon or not node or node.endswith(":") or not operation.isidentifier():
         return None
-    return named(operation) or (INPUT if of_input else NETWORK)
+    return operation_component(operation) or (INPUT if of_input else NETWORK)
 
 
-def _eager(operation: str) -> str | None:
+def _eager_component(operation: str) -> str | None:
     """Operations that Python calls one by one, with the iterators that it makes."""
     if operation.startswith("IteratorGetNext"):
         return None  # its kernel says more
     if operation.startswith("__"):
         return CALL
-    return named(operation) or (SET_UP if operation.endswith(_DATASETS) else EAGER)
+    return operation_component(operation) or (SET_UP if operation.endswith(_DATASETS) else EAGER)
 
 
-def named(operation: str) -> str | None:
+def operation_component(operation: str) -> str | None:
     """The component of an operation by its type, where the table has it."""
     name = ALIASES.get(operation, f"tf:{operation}")
     return name if name in BY_NAME else None

@@ -9,7 +9,7 @@ FORMULA = ("=", "+", "-", "@", "\N{FULLWIDTH EQUALS SIGN}", "\N{FULLWIDTH PLUS S
 _GLUE = "\x1f"  # stands for a blank within a line
 
 
-def wrapped(
+def wrap(
     text: str, head: str = "", hang: int | None = None, *, width: int = WIDTH, whole_words: bool = False
 ) -> list[str]:
     """`head` and `text` in lines of at most `width` columns, those after the first indented by `hang` columns.

@@ -34,7 +34,7 @@ def by_node(nodes: int, leaders: int, nbytes: float, system: System) -> float:
     return ring(system.ranks_per_node, nbytes, 0.0, inside) + between + nbytes / inside
 
 
-def added_up(ranks: int, nbytes: int, system: System, step_seconds: float | None) -> Sums:
+def all_reduce_sums(ranks: int, nbytes: int, system: System, step_seconds: float | None) -> Sums:
     """The document's part for `nbytes` of gradients: one ring, one tree, by node with every number of leaders.
 
     One ring or tree sends by one interface of a node at a time. step_seconds: compute of a step; with a lag the

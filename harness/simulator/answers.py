@@ -50,13 +50,17 @@ def answer(
     started, rows = time.monotonic(), list[Row]()
     show(f"policy 1 of {len(names)}  {names[0]}")
     for row in _predictions(case, names, pfs_clients):
-        rows.append(_beside_published(case, row) if as_published and pfs_clients != PUBLISHED else row)
+        rows.append(_add_published(case, row) if as_published and pfs_clients != PUBLISHED else row)
         if left := names[len(rows) :]:
             eta = (time.monotonic() - started) / len(rows) * len(left)
             show(f"policy {len(rows) + 1} of {len(names)}  {left[0]}  eta {format_seconds(eta)}")
     document = simulation.complete(
         _heading(case, pfs_clients)
-        | {"kind": simulation.SINGLE, "case": _about(case) | _extent(case), "rows": [asdict(row) for row in rows]}
+        | {
+            "kind": simulation.SINGLE,
+            "case": _job_document(case) | _extent(case),
+            "rows": [asdict(row) for row in rows],
+        }
     )
     if delta is None:
         return document
@@ -93,7 +97,7 @@ def answer_grid(base: Case, axes: Sequence[Axis], names: Sequence[str], pfs_clie
         described
         | {
             "kind": GRID,
-            "case": _about(base) | ({} if NODES in varied else {"nodes": base.nodes}),
+            "case": _job_document(base) | ({} if NODES in varied else {"nodes": base.nodes}),
             "axes": [{"name": axis.name, "values": list(axis.values)} for axis in axes],
             "cells": facts,
             "rows": rows,
@@ -147,7 +151,7 @@ def _without_tiers(case: Case, name: str) -> Key | None:
     return name, case.nodes, case.system.tiers[0].capacity
 
 
-def _beside_published(case: Case, row: Row) -> Row:
+def _add_published(case: Case, row: Row) -> Row:
     """The row with its distance to the bound in the published simulator, where that has the policy."""
     name = None if row.policy == LOWER_BOUND else policy_of(row.policy).published
     if name is None:
@@ -189,7 +193,7 @@ def _heading(case: Case, pfs_clients: str) -> dict[str, Any]:
     }
 
 
-def _about(case: Case) -> dict[str, Any]:
+def _job_document(case: Case) -> dict[str, Any]:
     """The job, without what depends on the number of nodes."""
     return {
         "title": case.title, "samples": len(case.sizes), "bytes": int(case.sizes.sum()), "batch": case.batch,

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.system import MB, System
-from dlio_bench.harness.plan.draws import Purpose, shuffled, words
+from dlio_bench.harness.plan.draws import Purpose, draw_words, permutation_of
 from dlio_bench.harness.plan.placement.rule import Sizes
 from dlio_bench.harness.simulator.model import Costs, Floats, costs
 
@@ -70,7 +70,7 @@ class Case(Struct, frozen=True, dict=True):
     def epoch(self, number: int) -> npt.NDArray[np.int64]:
         """int64 [steps, nodes, batch]: what every node reads in epoch `number`, as in orders.global_shuffle."""
         used = self.steps * self.nodes * self.batch
-        order = shuffled(words(Purpose.SAMPLES_OF_ALL, 0, number, self.seed, len(self.sizes)))[:used]
+        order = permutation_of(draw_words(Purpose.SAMPLES_OF_ALL, 0, number, self.seed, len(self.sizes)))[:used]
         return order.reshape(self.steps, self.nodes, self.batch)
 
     @cached_property

@@ -41,7 +41,7 @@ def simulate(options: Options) -> int:
     names = policies(options.policy, options.pfs_clients)
     _tell_if_long(case, options.vary, names)
     with nullcontext() if options.out is None else output_folder(options.out, "simulate") as folder:
-        document = _answered(case, options, names)
+        document = _simulate_all(case, options, names)
         if folder is not None:
             simulation.save(document, folder / simulation.NAME)
             view(document).write(folder / REPORT)
@@ -72,7 +72,7 @@ def _tell_if_long(case: Case, vary: tuple[Axis, ...], names: tuple[str, ...]) ->
     print(f"dlio-bench: {expected} Fewer {fewer} or policies (--policy) take less.", file=sys.stderr)
 
 
-def _answered(case: Case, options: Options, names: tuple[str, ...]) -> Simulation:
+def _simulate_all(case: Case, options: Options, names: tuple[str, ...]) -> Simulation:
     progress = Progress()
     try:
         if options.vary:
@@ -83,20 +83,20 @@ def _answered(case: Case, options: Options, names: tuple[str, ...]) -> Simulatio
             as_published=named is not None and named.simulated,
         )  # fmt: skip
     finally:
-        progress.done()
+        progress.clear()
 
 
 def policies(text: str, pfs_clients: str) -> tuple[str, ...]:
     """The names, as in the answer, of the policies of `--policy`. UsageError for one that cannot be predicted."""
     if text == "all":
         return predict.names(pfs_clients)
-    chosen = tuple(_named(name.strip(), pfs_clients) for name in text.split(",") if name.strip())
+    chosen = tuple(_policy_name(name.strip(), pfs_clients) for name in text.split(",") if name.strip())
     if not chosen or len(set(chosen)) != len(chosen):
         raise UsageError(f"--policy '{text}': name each policy once, or say all.")
     return chosen
 
 
-def _named(name: str, pfs_clients: str) -> str:
+def _policy_name(name: str, pfs_clients: str) -> str:
     known = predict.names(pfs_clients)
     if name in known:
         return name
@@ -219,7 +219,7 @@ def _stand_in(workload: Workload, system: System) -> Profile | None:
 def _step_time_source(step: Profile, batch: int) -> str:
     """The step time and its source, in words."""
     on = f" on {step.device}" if step.device else ""
-    return f"{step.told(batch)}{on} ({step.kind}; {step.source})"
+    return f"{step.describe_source(batch)}{on} ({step.kind}; {step.source})"
 
 
 def _system(options: Options, default: str) -> System:

@@ -189,7 +189,7 @@ class Engine:
             self._keep(node, slot, until)
             node.filled[0] += size
         else:
-            until = self._bring(node, slot, size, now)
+            until = self._fetch_kept(node, slot, size, now)
             node.filled[1] += size
         self._push(until, FILL, node, tier)
 
@@ -204,7 +204,7 @@ class Engine:
                 node.parked += 1
                 break
             node.staged += 1
-            end = self._get(node, sample, node.slots[access], now, pfs=self.behaviour.ahead_pfs)
+            end = self._sample_ready(node, sample, node.slots[access], now, pfs=self.behaviour.ahead_pfs)
             node.ready.append(end)
             if end < NEVER:
                 node.free -= size
@@ -242,7 +242,7 @@ class Engine:
                     ready.popleft()
                 else:
                     node.staged += 1
-                served = self._get(node, ids[node.at], node.slots[node.at], clock, pfs=True)
+                served = self._sample_ready(node, ids[node.at], node.slots[node.at], clock, pfs=True)
                 node.stall += served - clock
                 clock = served
                 self._unpark(node, now)
@@ -252,7 +252,7 @@ class Engine:
         node.clock = clock
         self._push(clock, END, node)
 
-    def _get(self, node: Node, sample: int, slot: int, now: float, *, pfs: bool) -> float:
+    def _sample_ready(self, node: Node, sample: int, slot: int, now: float, *, pfs: bool) -> float:
         """When a thread of `node` that begins now has a sample, preprocessed; NEVER: no readable source has it."""
         costs, size = self.costs, self.sizes[sample]
         best, source = (costs.worst_pfs, self.pfs) if pfs else (NEVER, self.pfs)
@@ -261,7 +261,7 @@ class Engine:
             tier = node.tiers[slot]
             if done == NEVER:
                 node.read[self.pfs] += size
-                return self._bring(node, slot, size, now)
+                return self._fetch_kept(node, slot, size, now)
             if done > now or costs.local[tier] < best:
                 best, source, now = costs.local[tier], tier, max(done, now)
         if self.others < best:
@@ -275,7 +275,7 @@ class Engine:
                     cost = costs.remote[other.tiers[place]]
                     if cost < best:
                         begun = other.done[place] < NEVER
-                        brought = other.done[place] if begun else self._bring(other, place, size, now)
+                        brought = other.done[place] if begun else self._fetch_kept(other, place, size, now)
                         other.filled[1] += 0.0 if begun else size
                         best, source, now = cost, self.remote, max(brought, now)
         if best == NEVER:
@@ -287,7 +287,7 @@ class Engine:
             self._keep(node, slot, end)
         return end
 
-    def _bring(self, node: Node, slot: int, size: float, now: float) -> float:
+    def _fetch_kept(self, node: Node, slot: int, size: float, now: float) -> float:
         """Fetch a kept sample from the PFS. Returns when the node has it."""
         end = node.link.reserve(now, size)[1] + size * self.costs.write
         self._keep(node, slot, end)

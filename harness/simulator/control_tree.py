@@ -56,7 +56,7 @@ def depth(parent: Ids) -> int:
     return int(steps.max())
 
 
-def counted(ranks: int, radices: Iterable[int]) -> ControlTree:
+def count_messages(ranks: int, radices: Iterable[int]) -> ControlTree:
     """The document of `simulate --control-tree` for `ranks` ranks."""
     trees = []
     for radix in radices:

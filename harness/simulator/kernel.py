@@ -63,7 +63,7 @@ class Link:
         return start, self._free
 
 
-class Meeting:
+class Barrier:
     """A barrier of `members` processes, which leave `seconds` after the last one has come."""
 
     def __init__(self, clock: Clock, members: int, seconds: float) -> None:

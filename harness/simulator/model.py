@@ -60,12 +60,12 @@ def costs(system: System, nodes: int, sample: float | None = None) -> Costs:
     if sample is None and system.compute is None:
         raise UsageError(f"System {system.name} has no compute rate. Add compute = MB/s a node, or name a workload.")
     staging, *tiers = system.tiers
-    share = [min(system.pfs_link, system.pfs.at(gamma) / gamma) for gamma in range(1, nodes + 1)]  # eq. 3.5
-    reads = [tier.read.at(tier.threads) for tier in tiers]
+    share = [min(system.pfs_link, system.pfs.rate_for(gamma) / gamma) for gamma in range(1, nodes + 1)]  # eq. 3.5
+    reads = [tier.read.rate_for(tier.threads) for tier in tiers]
     return Costs(
         nodes=nodes,
         compute=0.0 if sample is not None or system.compute is None else 1 / system.compute,
-        write=max(1 / system.preprocess, staging.threads / staging.write.at(staging.threads)),  # eq. 3.4
+        write=max(1 / system.preprocess, staging.threads / staging.write.rate_for(staging.threads)),  # eq. 3.4
         pfs=(1 / share[0], *(1 / rate for rate in share)),
         local=tuple(1 / rate for rate in reads),  # eq. 3.7
         # eq. 3.6; without a known network nothing is read from other nodes
@@ -166,7 +166,7 @@ def fill(keeps: NodeContents, sizes: Floats, costs: Costs) -> Fill:
     return Fill(keeps, tuple(starts), tuple(done), pfs, remote)
 
 
-class Copies(Struct, frozen=True):
+class CopyTimes(Struct, frozen=True):
     """Where a node finds each sample, and from when on, [samples] each; inf: never.
 
     local_done: in this node's tier local_tier (0 if the node does not keep it). remote_done[j]: in tier j of any other.
@@ -186,7 +186,7 @@ def local_copies(node_fill: Fill, samples: int) -> tuple[Floats, Tiers]:
     return done, place
 
 
-def all_copies(fills: Sequence[Fill], samples: int) -> list[Copies]:
+def all_copies(fills: Sequence[Fill], samples: int) -> list[CopyTimes]:
     """Copies for each node."""
     tiers = len(fills[0].keeps.tiers)
     # The two earliest holders are enough: the earliest that is not this node is one of them.
@@ -195,15 +195,15 @@ def all_copies(fills: Sequence[Fill], samples: int) -> list[Copies]:
     holder = np.full((tiers, samples), -1, np.int32)
     for node, node_fill in enumerate(fills):
         for tier, (ids, done) in enumerate(zip(node_fill.keeps.tiers, node_fill.done, strict=True)):
-            _offer(first[tier], second[tier], holder[tier], node, ids, done)
+            _improve_earliest(first[tier], second[tier], holder[tier], node, ids, done)
     copies = []
     for node, node_fill in enumerate(fills):
         remote = tuple(np.where(holder[tier] == node, second[tier], first[tier]) for tier in range(tiers))
-        copies.append(Copies(*local_copies(node_fill, samples), remote))
+        copies.append(CopyTimes(*local_copies(node_fill, samples), remote))
     return copies
 
 
-def _offer(
+def _improve_earliest(
     first: Floats, second: Floats, holder: npt.NDArray[np.int32], node: int, ids: Integers, done: Floats
 ) -> None:
     earlier = done < first[ids]
@@ -225,7 +225,7 @@ class Trace(Struct, frozen=True):
     room: Floats | None = None
 
 
-def trace(ids: Integers, sizes: Floats, copies: Copies | None, tiers: int) -> Trace:
+def trace(ids: Integers, sizes: Floats, copies: CopyTimes | None, tiers: int) -> Trace:
     """The trace of a node that reads `ids` in this order; copies None: every sample is only on the PFS."""
     if copies is None:
         never = np.full(len(ids), NEVER)

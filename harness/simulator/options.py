@@ -235,13 +235,13 @@ def _count_control_tree(options: Options, ranks: int) -> int:
     from dlio_bench.reports.document.typed import to_json
     from dlio_bench.reports.simulation.control_tree import NAME, render, save
 
-    document = control_tree.counted(ranks, options.radix)
+    document = control_tree.count_messages(ranks, options.radix)
     if options.all_reduce is not None and options.system is not None:
         from dlio_bench.harness.cluster.system import load_system
-        from dlio_bench.harness.simulator.all_reduce import added_up
+        from dlio_bench.harness.simulator.all_reduce import all_reduce_sums
 
         step = None if options.compute is None else parse_seconds(options.compute.removeprefix("emulate:"))
-        sums = added_up(ranks, options.all_reduce, load_system(options.system), step)
+        sums = all_reduce_sums(ranks, options.all_reduce, load_system(options.system), step)
         document = structs.replace(document, sums=sums)
     if options.out is not None:
         with output_folder(options.out, "simulate") as folder:

@@ -11,7 +11,7 @@ from dlio_bench.harness.plan.placement.rule import DoesNotApplyError, NodeConten
 from dlio_bench.harness.plan.policies import POLICIES, Policy
 from dlio_bench.harness.simulator import conserved, stepwise
 from dlio_bench.harness.simulator.cases import Case
-from dlio_bench.harness.simulator.model import Copies, Fill, Outcome, all_copies, fill, trace
+from dlio_bench.harness.simulator.model import CopyTimes, Fill, Outcome, all_copies, fill, trace
 from dlio_bench.reports.simulation.types import Row
 
 CONSERVED, WORST, PUBLISHED = ("conserved", "worst", "published")
@@ -103,7 +103,7 @@ def run(case: Case, policy: Policy, pfs_clients: str) -> tuple[Outcome, Filled, 
     rule, behaviour = policy.rule, policy.behaviour
     sequences, tiers = case.sequences, len(case.capacities)
     fills: list[Fill] = []
-    copies: list[Copies] | list[None] = [None] * case.nodes
+    copies: list[CopyTimes] | list[None] = [None] * case.nodes
     planned: list[list[float]] = []
     before = 0.0
     if rule.keep is not None:

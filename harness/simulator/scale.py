@@ -18,12 +18,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dlio_bench.harness.plan.placement.cooperative import first_holders, held_by_all, node_contents
-from dlio_bench.harness.plan.placement.frequency import clairvoyant_node, counted_once
+from dlio_bench.harness.plan.placement.frequency import clairvoyant_node, count_in_one
 from dlio_bench.harness.plan.placement.rule import NodeContents
 from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.simulator import conserved, stepwise
 from dlio_bench.harness.simulator.cases import Case
-from dlio_bench.harness.simulator.model import NEVER, Copies, Crowd, Fill, Floats, Outcome, fill, local_copies, trace
+from dlio_bench.harness.simulator.model import NEVER, CopyTimes, Crowd, Fill, Floats, Outcome, fill, local_copies, trace
 from dlio_bench.harness.simulator.predict import (
     CONSERVED,
     LOWER_BOUND,
@@ -50,7 +50,7 @@ HOLDING_ACCESSES = 100_000_000  # more epochs, up to these accesses of all nodes
 Estimate: TypeAlias = tuple[list[NodeContents], list[conserved.Represented]]
 
 
-class Streamed(Struct, frozen=True):
+class SampledStreams(Struct, frozen=True):
     """largest [steps of all epochs]: MB of the largest local batch. sequences: int32 ids of each sampled node."""
 
     largest: Floats
@@ -65,7 +65,7 @@ def sampled_nodes(case: Case) -> int:
     return min(SAMPLED, max(FEWEST_SAMPLED, SAMPLED_ACCESSES // (case.per_epoch * case.epochs)))
 
 
-def stream(case: Case, sampled: int) -> Streamed:
+def stream(case: Case, sampled: int) -> SampledStreams:
     """Walk over the accesses of all nodes once, and keep those of `sampled` evenly spaced nodes."""
     nodes = np.arange(sampled) * case.nodes // sampled
     sizes = case.megabytes.astype(np.float32)
@@ -79,7 +79,7 @@ def stream(case: Case, sampled: int) -> Streamed:
 
     with ThreadPoolExecutor(STREAMS) as pool:
         list(interruptible(lambda: pool.map(keep_epoch, range(case.epochs))))
-    return Streamed(largest.reshape(-1), nodes, list(sequences.reshape(sampled, -1)))
+    return SampledStreams(largest.reshape(-1), nodes, list(sequences.reshape(sampled, -1)))
 
 
 def predict(case: Case, policies: Sequence[str], pfs_clients: str, sampled: int) -> Iterator[Row]:
@@ -91,7 +91,7 @@ def predict(case: Case, policies: Sequence[str], pfs_clients: str, sampled: int)
         if name == LOWER_BOUND:
             yield bound_row(bound)
         elif (policy := policy_of(name)).placement in ESTIMATED[pfs_clients]:
-            run = _conserved if pfs_clients == CONSERVED else _sampled
+            run = _run_conserved if pfs_clients == CONSERVED else _run_sampled
             outcome, filled = run(case, policy, streamed, crowd)
             prediction = row(case, name, outcome, filled, 0.0, bound)
             yield replace(
@@ -103,7 +103,7 @@ def predict(case: Case, policies: Sequence[str], pfs_clients: str, sampled: int)
             yield row_without(name, f"{reason} Use fewer nodes or epochs.")
 
 
-def _conserved(case: Case, policy: Policy, streamed: Streamed, crowd: Crowd) -> tuple[Outcome, Filled]:
+def _run_conserved(case: Case, policy: Policy, streamed: SampledStreams, crowd: Crowd) -> tuple[Outcome, Filled]:
     keeps, represented = ESTIMATED[CONSERVED][policy.placement](case, streamed, useful(case, policy.rule))
     outcome, filled, _ = conserved.simulate(
         streamed.sequences, keeps, case.megabytes, case.batch, policy.behaviour, case.costs, crowd=crowd,
@@ -112,13 +112,13 @@ def _conserved(case: Case, policy: Policy, streamed: Streamed, crowd: Crowd) -> 
     return outcome, filled
 
 
-def _clairvoyant(case: Case, streamed: Streamed, capacities: Sequence[int]) -> Estimate:
+def _clairvoyant(case: Case, streamed: SampledStreams, capacities: Sequence[int]) -> Estimate:
     """A represented node is taken to keep the same early positions of its sequence as the node that represents it."""
-    keeps = _most_read(case, streamed, capacities)
+    keeps = _most_read_contents(case, streamed, capacities)
     return keeps, _by_position(case, streamed, keeps)
 
 
-def _most_read(case: Case, streamed: Streamed, capacities: Sequence[int]) -> list[NodeContents]:
+def _most_read_contents(case: Case, streamed: SampledStreams, capacities: Sequence[int]) -> list[NodeContents]:
     starts = (streamed.nodes * len(case.sizes) // case.nodes).tolist()
     return [
         clairvoyant_node(sequence, case.sizes, capacities, start)
@@ -126,14 +126,14 @@ def _most_read(case: Case, streamed: Streamed, capacities: Sequence[int]) -> lis
     ]
 
 
-def _cooperative(case: Case, streamed: Streamed, capacities: Sequence[int]) -> Estimate:
+def _cooperative(case: Case, streamed: SampledStreams, capacities: Sequence[int]) -> Estimate:
     """All holders are known. A represented node has its n-th sample when the node that represents it has its n-th."""
     coming = (list(case.epoch(number).swapaxes(0, 1).reshape(case.nodes, -1)) for number in range(case.epochs))
     firsts = first_holders(coming, case.nodes, case.sizes, capacities)
     held = held_by_all(firsts, len(case.sizes))
     keeps, represented = [], []
     for position, (node, sequence) in enumerate(zip(streamed.nodes.tolist(), streamed.sequences, strict=True)):
-        contents = node_contents(counted_once(sequence, len(case.sizes)), firsts[node], held, case.sizes, capacities)
+        contents = node_contents(count_in_one(sequence, len(case.sizes)), firsts[node], held, case.sizes, capacities)
         holds = ~np.concatenate(contents.copies)
         others = _represented_nodes(case, streamed, position)
         table = np.full((int(holds.sum()), len(others)), conserved.NOBODY, np.int32)
@@ -150,7 +150,7 @@ def _cooperative(case: Case, streamed: Streamed, capacities: Sequence[int]) -> E
     return keeps, represented
 
 
-def _by_position(case: Case, streamed: Streamed, keeps: Sequence[NodeContents]) -> list[conserved.Represented]:
+def _by_position(case: Case, streamed: SampledStreams, keeps: Sequence[NodeContents]) -> list[conserved.Represented]:
     early = min(max(HOLDING_EPOCHS, HOLDING_ACCESSES // len(case.sizes)), case.epochs)
     reads = np.empty((case.nodes, early, case.steps, case.batch), np.int32)
     for number in range(early):
@@ -166,28 +166,30 @@ def _by_position(case: Case, streamed: Streamed, keeps: Sequence[NodeContents]) 
     return represented
 
 
-def _represented_nodes(case: Case, streamed: Streamed, position: int) -> list[int]:
+def _represented_nodes(case: Case, streamed: SampledStreams, position: int) -> list[int]:
     """The nodes, other than itself, that a simulated node represents."""
     simulated = set(streamed.nodes.tolist())
     others = [node for node in range(case.nodes) if node not in simulated]
     return others[position :: len(streamed.nodes)]
 
 
-def _sampled(case: Case, policy: Policy, streamed: Streamed, crowd: Crowd) -> tuple[Outcome, Filled]:
+def _run_sampled(case: Case, policy: Policy, streamed: SampledStreams, crowd: Crowd) -> tuple[Outcome, Filled]:
     fills: list[Fill] = []
     remote: tuple[Floats, ...] = ()
     tiers = len(case.capacities)
     if policy.rule.keep is not None:  # that of `clairvoyant`
-        fills = [fill(node, case.megabytes, case.costs) for node in _most_read(case, streamed, case.capacities)]
-        remote = _elsewhere(case, streamed, fills)
+        fills = [
+            fill(node, case.megabytes, case.costs) for node in _most_read_contents(case, streamed, case.capacities)
+        ]
+        remote = _remote_times(case, streamed, fills)
     traces = []
     for position, sequence in enumerate(streamed.sequences):
-        copies = Copies(*local_copies(fills[position], len(case.sizes)), remote) if fills else None
+        copies = CopyTimes(*local_copies(fills[position], len(case.sizes)), remote) if fills else None
         traces.append(trace(sequence, case.megabytes, copies, tiers))
     return stepwise.simulate(traces, case.batch, policy.behaviour, case.costs, crowd=crowd), filled_by(fills)
 
 
-def _elsewhere(case: Case, streamed: Streamed, fills: Sequence[Fill]) -> tuple[Floats, ...]:
+def _remote_times(case: Case, streamed: SampledStreams, fills: Sequence[Fill]) -> tuple[Floats, ...]:
     """When some node has each sample in each tier, float64 [samples] a tier, as far as the first epochs tell."""
     tiers = len(case.capacities)
     epochs = min(HOLDING_EPOCHS, case.epochs)
@@ -209,7 +211,7 @@ def _elsewhere(case: Case, streamed: Streamed, fills: Sequence[Fill]) -> tuple[F
 
 
 # Placements that a sample of the nodes can estimate: what the simulated and the represented nodes keep.
-ESTIMATED: dict[str, dict[str, Callable[[Case, Streamed, Sequence[int]], Estimate]]] = {
+ESTIMATED: dict[str, dict[str, Callable[[Case, SampledStreams, Sequence[int]], Estimate]]] = {
     CONSERVED: {"none": lambda *_: ([], []), "clairvoyant": _clairvoyant, "cooperative": _cooperative},
     WORST: {"none": lambda *_: ([], []), "clairvoyant": _clairvoyant},
 }

@@ -56,10 +56,10 @@ class Clients(Protocol):
     def readers(self, node: int, now: float) -> int:
         """Gamma for a read that `node` starts now."""
 
-    def consumed(self, node: int, at: float) -> None:
+    def note_consumed(self, node: int, at: float) -> None:
         """The node starts a read on demand, or consumes a sample that was staged from the PFS."""
 
-    def fetched(self, node: int, at: float) -> None:
+    def note_fetch(self, node: int, at: float) -> None:
         """The node starts a fetch from the PFS into the staging buffer."""
 
 
@@ -95,11 +95,11 @@ class Node:
         for access in range(first, self.position):
             staged = ready[access] if access < len(ready) else NEVER
             if staged > clock:
-                served = self._late(access, clock, staged)
+                served = self._late_arrival(access, clock, staged)
                 self.stall += served - clock
                 clock = served
             elif self.clients and self.from_pfs[access]:
-                self.clients.consumed(self.number, clock)
+                self.clients.note_consumed(self.number, clock)
             if staged < NEVER:
                 freed += room[access]
             if ahead and len(ready) < len(sizes) and (room[len(ready)] <= self.free or len(ready) <= access):
@@ -108,7 +108,7 @@ class Node:
         self.free += freed
         return clock
 
-    def _late(self, access: int, now: float, staged: float) -> float:
+    def _late_arrival(self, access: int, now: float, staged: float) -> float:
         """When the trainer gets a sample that is not staged yet: by a read on demand now, or from the buffer."""
         cost, source = self._source(access, now, remote=True, pfs=True)
         demanded = now + self.size[access] * (cost + self.costs.write)
@@ -117,9 +117,9 @@ class Node:
             self.read[source] += self.size[access]
         if self.clients:
             if on_demand and source == len(self.read) - 1:
-                self.clients.consumed(self.number, now)
+                self.clients.note_consumed(self.number, now)
             elif not on_demand and self.from_pfs[access]:
-                self.clients.consumed(self.number, staged)
+                self.clients.note_consumed(self.number, staged)
         return demanded if on_demand else staged
 
     def top_up(self, now: float, served: int) -> None:
@@ -136,7 +136,7 @@ class Node:
             thread = self.turn[0] % len(clocks)
             clock, may_pfs = clocks[thread], behaviour.ahead_pfs
             if behaviour.waits:
-                released = self._released(access, clock)
+                released = self._copy_ready(access, clock)
                 may_pfs = released == NEVER  # no copy is planned
                 clock = clock if may_pfs else released
             cost, source = self._source(access, clock, remote=behaviour.ahead_remote, pfs=may_pfs)
@@ -145,14 +145,14 @@ class Node:
                 ready.append(NEVER)
                 continue
             if self.clients and source == pfs:
-                self.clients.fetched(self.number, clock)
+                self.clients.note_fetch(self.number, clock)
             self.turn[0] += 1
             clocks[thread] = clock + size * (cost + write)
             ready.append(clocks[thread])
             self.free -= room
             self.read[source] += size
 
-    def _released(self, access: int, clock: float) -> float:
+    def _copy_ready(self, access: int, clock: float) -> float:
         """When a thread that is free at `clock` finds the planned copy, here or elsewhere; NEVER: there is none."""
         local = self.local_done[access]
         planned = local if local < NEVER else min(done[access] for done in self.remote_done)
@@ -228,11 +228,11 @@ class LoggedClients:
                 gamma += 1
         return gamma
 
-    def consumed(self, node: int, at: float) -> None:
+    def note_consumed(self, node: int, at: float) -> None:
         """See Clients."""
         self._consumed[node].append(at)
 
-    def fetched(self, node: int, at: float) -> None:
+    def note_fetch(self, node: int, at: float) -> None:
         """See Clients."""
         self._fetched[node].append(at)
 

@@ -54,12 +54,12 @@ class Residency(Struct, frozen=True):
 
 
 @contextmanager
-def _opened(path: Path, access: Access = KERNEL) -> Iterator[int]:
+def _open_file(path: Path, access: Access = KERNEL) -> Iterator[int]:
     """A descriptor for reading. Raises DataError for a file that is gone, EnvironmentFailure; both with the fix."""
     try:
         fd = access.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise _gone(path) from None
+        raise _missing_error(path) from None
     except OSError as error:
         raise EnvironmentFailure(
             f"'{path}' cannot be opened for reading ({error.strerror}), so its page cache cannot be controlled. "
@@ -71,7 +71,7 @@ def _opened(path: Path, access: Access = KERNEL) -> Iterator[int]:
         access.close(fd)
 
 
-def _gone(path: Path) -> DataError:
+def _missing_error(path: Path) -> DataError:
     return DataError(f"'{path}' is not there any more. Restore it, or make it again, and repeat the command.")
 
 
@@ -83,7 +83,7 @@ def drop(paths: Sequence[Path]) -> None:
     that cannot be opened.
     """
     for path in paths:
-        with _opened(path) as fd:
+        with _open_file(path) as fd:
             if os.access(path, os.W_OK, effective_ids=True):
                 with suppress(OSError):  # a file system without it (EINVAL, EROFS): nothing of ours is dirty there
                     os.fdatasync(fd)
@@ -94,7 +94,7 @@ def fill(paths: Sequence[Path], access: Access = KERNEL) -> None:
     """Read files once, so that they lie in the cache. DataError for a file that is gone, EnvironmentFailure."""
     buffer = memoryview(bytearray(8 << 20))
     for path in paths:
-        with _opened(path, access) as fd:
+        with _open_file(path, access) as fd:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
             try:
                 done = 0
@@ -113,7 +113,7 @@ def residency(paths: Sequence[Path]) -> Residency:
     hidden: list[Path] = []
     devices: dict[int, tuple[bool, str | None]] = {}  # st_dev -> memory-backed, name of a file system with more caches
     for path in paths:
-        with _opened(path) as fd:
+        with _open_file(path) as fd:
             status = os.fstat(fd)
             if status.st_dev not in devices:
                 devices[status.st_dev] = (mounts.memory_backed(path), mounts.cache_beyond(path))
@@ -135,14 +135,14 @@ def residency(paths: Sequence[Path]) -> Residency:
     return Residency(total, resident, not notes, in_memory, "; ".join(notes) or None)
 
 
-def passed(paths: Sequence[Path]) -> Residency:
+def direct_residency(paths: Sequence[Path]) -> Residency:
     """What direct reads (O_DIRECT) find of the files in the page cache: nothing, whatever it holds.
 
     Raises DataError for a file that is gone, EnvironmentFailure for one that cannot be opened.
     """
     total, beyond = 0, set[str | None]()
     for path in paths:
-        with _opened(path) as fd:
+        with _open_file(path) as fd:
             total += os.fstat(fd).st_size
         beyond.add(mounts.cache_beyond(path))
     notes = [f"{name} keeps data in caches beyond the page cache, which cannot be seen" for name in beyond if name]
@@ -158,10 +158,10 @@ def _resident_bytes(fd: int, size: int, path: Path) -> int:
         pages = -(-length // _PAGE)
         address = _libc.mmap(None, length, _PROT_READ, _MAP_SHARED, fd, start)
         if address == _MAP_FAILED:
-            raise _unseen(path, "mapped")
+            raise _invisible_error(path, "mapped")
         try:
             if _libc.mincore(address, length, vector.ctypes.data):
-                raise _unseen(path, "looked up in the page cache")
+                raise _invisible_error(path, "looked up in the page cache")
         finally:
             _libc.munmap(address, length)
         present = vector[:pages] & 1
@@ -171,7 +171,7 @@ def _resident_bytes(fd: int, size: int, path: Path) -> int:
     return resident
 
 
-def _unseen(path: Path, what: str) -> EnvironmentFailure:
+def _invisible_error(path: Path, what: str) -> EnvironmentFailure:
     reason = os.strerror(ctypes.get_errno())
     return EnvironmentFailure(
         f"'{path}' cannot be {what} ({reason}), so whether it is cached cannot be known. Keep it on a file "
@@ -188,7 +188,7 @@ def may_attest(path: Path) -> bool:
     try:
         owner = path.stat().st_uid
     except FileNotFoundError:
-        raise _gone(path) from None
+        raise _missing_error(path) from None
     except OSError as error:
         raise EnvironmentFailure(f"'{path}' cannot be looked at ({error.strerror}). {remedy(error)}.") from None
     return owner == os.geteuid() or os.access(path, os.W_OK, effective_ids=True) or _holds_fowner()

@@ -18,7 +18,7 @@ MOST_PIECES = 1024  # buffers of one preadv: IOV_MAX of Linux, limits.h
 CHUNK_OPENS = 2  # files that a chunk opens at most, where each is opened anew: one thread opens them one by one
 
 
-class Samples(Struct, frozen=True):
+class PlannedSamples(Struct, frozen=True):
     """All samples of a plan, one behind the other, and where they lie; [n] or [n, fields].
 
     keys: of the open file that a sample is read from. batches: number of the batch. starts: first byte in the batch.
@@ -47,7 +47,7 @@ class Reads(Struct, frozen=True):
     chunks: Ids
 
 
-class Work(Struct, frozen=True):
+class ChunkedReads(Struct, frozen=True):
     """The reads of some batches, cut into chunks. batches: the batch of each chunk, ascending.
 
     reads: None where samples are to be decoded or checked, which is done one by one: then chunk c is the samples from
@@ -55,12 +55,12 @@ class Work(Struct, frozen=True):
     """
 
     batches: Ids
-    samples: Samples
+    samples: PlannedSamples
     rows: Ids
     reads: Reads | None
     checksums: Checksums | None
 
-    def within(self, bases: Ids) -> "Work":
+    def at_bases(self, bases: Ids) -> "ChunkedReads":
         """The same, where batch b begins at byte bases[b] of the memory that it is read into."""
         samples = replace(self.samples, starts=self.samples.starts + bases[self.samples.batches])
         reads = self.reads
@@ -86,7 +86,7 @@ def chunk_of(batches: Ids, starts: Ids, chunk_bytes: int, opened: Ids | None = N
     return np.append(firsts, len(starts)), batches[firsts]
 
 
-def reads(samples: Samples, chunk_bytes: int, *, of_one: bool = False) -> tuple[Reads, Ids]:
+def reads(samples: PlannedSamples, chunk_bytes: int, *, of_one: bool = False) -> tuple[Reads, Ids]:
     """The calls that bring the samples in as they are stored, and the batch of each chunk.
 
     of_one: whether each sample is a file, whose key is its number in the order in which files are opened.
@@ -142,13 +142,13 @@ def reads(samples: Samples, chunk_bytes: int, *, of_one: bool = False) -> tuple[
     return Reads(calls, np.stack([starts, starts + lengths], axis=1), bounds), of_chunk
 
 
-def joined_ids(plan: Sequence[Ids]) -> tuple[Ids, Ids]:
+def join_ids(plan: Sequence[Ids]) -> tuple[Ids, Ids]:
     """(all ids, number of the batch of each)."""
     ids = np.concatenate([np.zeros(0, dtype=np.int64), *plan])
     return ids, np.repeat(np.arange(len(plan)), np.array([len(batch) for batch in plan], dtype=np.int64))
 
 
-def rejoined(rows: list[list[int]], bounds: list[list[int]]) -> tuple[list[list[int]], list[list[int]]]:
+def rejoin_calls(rows: list[list[int]], bounds: list[list[int]]) -> tuple[list[list[int]], list[list[int]]]:
     """Calls and pieces as of Reads, where calls of one piece that follow each other in file and memory are one."""
     calls: list[list[int]] = []
     pieces: list[list[int]] = []
@@ -167,7 +167,7 @@ def rejoined(rows: list[list[int]], bounds: list[list[int]]) -> tuple[list[list[
     return calls, pieces
 
 
-def unstaged(
+def split_staged(
     calls: list[list[int]], bounds: list[list[int]], staged: Container[int]
 ) -> tuple[list[Piece], list[list[int]], list[list[int]]]:
     """Calls and pieces (as of Reads), parted: pieces of files that are not `staged`; calls and pieces of the rest."""

@@ -47,7 +47,7 @@ class Alignment(Struct, frozen=True):
         """The start of the block that holds `offset`."""
         return offset - offset % self.block
 
-    def up(self, offset: int) -> int:
+    def round_up(self, offset: int) -> int:
         """The end of the last block before `offset`, or of the one that holds it."""
         return -(-offset // self.block) * self.block
 
@@ -69,7 +69,7 @@ class Piece(NamedTuple):
     at: int
 
 
-class Span:
+class BlockSpan:
     """One read: the whole blocks of a file from `start` to `end`, and the pieces that lie in them."""
 
     __slots__ = ("end", "needed", "pieces", "start", "useful")
@@ -88,13 +88,13 @@ class Span:
         self.needed = max(self.needed, piece.offset + piece.length - self.start)
 
 
-def spans(pieces: Iterable[Piece], alignment: Alignment, most: int = MOST_BYTES) -> list[Span]:
+def spans(pieces: Iterable[Piece], alignment: Alignment, most: int = MOST_BYTES) -> list[BlockSpan]:
     """The reads that bring all pieces, each of at most `most` bytes (whole blocks).
 
     Pieces in order of their offsets share a read where their blocks meet, so that no block of them is read twice, and
     short ones (labels) where they lie near each other too: one request costs more than the bytes between them.
     """
-    made: list[Span] = []
+    made: list[BlockSpan] = []
     block, open_file, short = alignment.block, -1, False
     for wanted in pieces:
         key, file, offset, length, at = wanted
@@ -105,11 +105,11 @@ def spans(pieces: Iterable[Piece], alignment: Alignment, most: int = MOST_BYTES)
             joins = last is not None and last.start <= low <= last.end + near and low < last.start + most
             start = last.start if last is not None and joins else low
             part = min(whole_end, start + most) - offset
-            piece, end = Piece(key, file, offset, part, at), alignment.up(offset + part)
+            piece, end = Piece(key, file, offset, part, at), alignment.round_up(offset + part)
             if last is not None and joins:
                 last.add(end, piece)
             else:
-                made.append(Span(low, end, piece))
+                made.append(BlockSpan(low, end, piece))
                 open_file = key
             offset, at, near = offset + part, at + part, 0
         short = length <= NEAR
@@ -147,13 +147,13 @@ def address_of(memory: Bytes) -> int:
     return address
 
 
-class Layout(NamedTuple):
+class MemoryLayout(NamedTuple):
     """The memory of a read, part behind part, and those of its parts that are to be moved: (memory, offset in file)."""
 
     parts: list[Bytes]
     moved: list[tuple[Bytes, int]]
 
-    def spread(self, span: Span, out: Bytes) -> None:
+    def scatter(self, span: BlockSpan, out: Bytes) -> None:
         """Copy what is wanted of the parts that are to be moved to where it is wanted. The GIL is released meanwhile:
         memoryviews would keep it.
         """
@@ -165,28 +165,28 @@ class Layout(NamedTuple):
                     out[at + low - offset : at + high - offset] = memory[low - begin : high - begin]
 
 
-def layout(span: Span, alignment: Alignment, out: Bytes, address: int, bounce: Bounce) -> Layout:
+def layout(span: BlockSpan, alignment: Alignment, out: Bytes, address: int, bounce: Bounce) -> MemoryLayout:
     """Where a read puts its blocks.
 
     The blocks that a piece fills alone go straight into `out` (which begins at `address`) if they are aligned there;
     the rest, and all blocks of a read for several pieces, into a memory from which they are spread.
     """
     _, _, offset, length, at = span.pieces[0]
-    low, high = alignment.up(offset), alignment.down(offset + length)
+    low, high = alignment.round_up(offset), alignment.down(offset + length)
     if len(span.pieces) > 1 or low >= high or (address + at + low - offset) % alignment.memory:
         memory = bounce.take(span.end - span.start)
-        return Layout([memory], [(memory, span.start)])
+        return MemoryLayout([memory], [(memory, span.start)])
     straight, head, tail = out[at + low - offset : at + high - offset], low - span.start, span.end - high
     if not head and not tail:
-        return Layout([straight], [])
+        return MemoryLayout([straight], [])
     behind_head = -(-head // alignment.memory) * alignment.memory
     memory = bounce.take(behind_head + tail)
     first, last = memory[:head], memory[behind_head:]
     parts = [part for part in (first, straight, last) if len(part)]
-    return Layout(parts, [(first, span.start), (last, high)])
+    return MemoryLayout(parts, [(first, span.start), (last, high)])
 
 
-def behind(parts: Sequence[Bytes], done: int) -> Sequence[Bytes]:
+def remaining(parts: Sequence[Bytes], done: int) -> Sequence[Bytes]:
     """What is left of some memory behind its first `done` bytes."""
     if not done:
         return parts
@@ -220,9 +220,9 @@ def require(path: Path) -> Alignment:
     keeps files in memory.
     """
     _require_device(path)
-    told = _told(path)
+    told = _query_alignment(path)
     if told is None:
-        raise _refused(path, "the kernel tells that its files cannot be read so")
+        raise _refusal(path, "the kernel tells that its files cannot be read so")
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
         try:
@@ -234,7 +234,7 @@ def require(path: Path) -> Alignment:
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
             raise EnvironmentFailure(f"{path} cannot be read: {error.strerror}. {remedy(error)}.") from error
-        raise _refused(path, str(error.strerror)) from error
+        raise _refusal(path, str(error.strerror)) from error
     return told
 
 
@@ -249,15 +249,15 @@ def require_folder(folder: Path) -> None:
         os.close(os.open(place, os.O_TMPFILE | os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC, 0o600))
     except OSError as error:
         if error.errno == errno.EINVAL:
-            raise _refused(place, str(error.strerror)) from error
+            raise _refusal(place, str(error.strerror)) from error
 
 
 def _require_device(path: Path) -> None:
     if path.exists() and mounts.memory_backed(path):
-        raise _refused(path, "its files lie in memory, so that there is no device to read them from")
+        raise _refusal(path, "its files lie in memory, so that there is no device to read them from")
 
 
-def _refused(path: Path, reason: str) -> EnvironmentFailure:
+def _refusal(path: Path, reason: str) -> EnvironmentFailure:
     mount = mounts.mount_of(path)
     where = "a file system" if mount is None else f"{mount.type} (mounted at {mount.point})"
     return EnvironmentFailure(
@@ -266,7 +266,7 @@ def _refused(path: Path, reason: str) -> EnvironmentFailure:
     )
 
 
-def _told(path: Path) -> Alignment | None:
+def _query_alignment(path: Path) -> Alignment | None:
     """What statx(2) tells of direct reads of a file: None where they are impossible, USUAL where it tells nothing."""
     status = ctypes.create_string_buffer(_STATX_BYTES)
     statx = getattr(_libc, "statx", None)

@@ -20,14 +20,14 @@ from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.errors import DataError
 from dlio_bench.harness.storage.chunks import (
     CHUNK_OPENS,
+    ChunkedReads,
+    PlannedSamples,
     Reads,
-    Samples,
-    Work,
     chunk_of,
-    joined_ids,
+    join_ids,
     reads,
-    rejoined,
-    unstaged,
+    rejoin_calls,
+    split_staged,
 )
 from dlio_bench.harness.storage.direct import Alignment, Piece
 from dlio_bench.harness.storage.files import (
@@ -91,7 +91,7 @@ class ExtentReader:
         self._expected = False  # somebody has said what will be read
         self._preparing = threading.Lock()
         keep = OPEN_VISITS if self._of_one else OPEN_FILES
-        self._files = OpenFiles(self._stored.place, keep, self._stored.flags, dataset.access)
+        self._files = OpenFiles(self._stored.kernel_path, keep, self._stored.flags, dataset.access)
         self._uncached: DirectReads | ObjectReads | None = None  # what brings bytes that no page cache has
         if dataset.store is not None:
             self._uncached = ObjectReads(dataset)
@@ -105,7 +105,7 @@ class ExtentReader:
         `out` holds exactly what is delivered of them. Raises DataError when a file ends early, does not decode or (on
         request) has another CRC32C than was generated, EnvironmentFailure when it cannot be opened or read.
         """
-        work = self._work([ids], _ALL)
+        work = self._plan_reads([ids], _ALL)
         if not self._expected:
             self._files.jumps = self._jumps(ids, work.samples.stored)
         self.fetch(work, range(len(work.batches)), out, cost)
@@ -115,15 +115,15 @@ class ExtentReader:
         self._files.jumps = self._jumps(ids, self._dataset.locate(ids, self._fields)[2])
         self._expected = True
 
-    def prepare(self, plan: Sequence[Ids], chunk_bytes: int | None = None) -> Work:
+    def prepare(self, plan: Sequence[Ids], chunk_bytes: int | None = None) -> ChunkedReads:
         """Work out all reads of the batches `plan`, before any clock runs. Reads no byte of a sample."""
-        work = self._work(plan, chunk_bytes or CHUNK_BYTES)
+        work = self._plan_reads(plan, chunk_bytes or CHUNK_BYTES)
         self._files.jumps = self._jumps(work.samples.ids, work.samples.stored)
         self._expected = True
         return work
 
-    def _work(self, plan: Sequence[Ids], chunk_bytes: int) -> Work:
-        ids, batches = joined_ids(plan)
+    def _plan_reads(self, plan: Sequence[Ids], chunk_bytes: int) -> ChunkedReads:
+        ids, batches = join_ids(plan)
         files, offsets, stored, delivered = self._dataset.locate(ids, self._fields)
         sizes = delivered.sum(axis=1)
         if self._application is not None:
@@ -136,18 +136,18 @@ class ExtentReader:
             with self._preparing:
                 keys = np.arange(self._visits, self._visits + len(ids))
                 self._visits += len(ids)
-        samples = Samples(ids, keys, files, offsets, stored, delivered, batches, starts)
+        samples = PlannedSamples(ids, keys, files, offsets, stored, delivered, batches, starts)
         checksums = self._dataset.checksums(ids, self._fields) if self._check else None
-        if self._check or self._uncode is not None or self._application is not None or self._library.needed:
+        if self._check or self._uncode is not None or self._application is not None or self._library.are_needed:
             rows, of_chunk = chunk_of(batches, starts, chunk_bytes, keys if self._of_one else None)
-            return Work(of_chunk, samples, rows, None, checksums)
+            return ChunkedReads(of_chunk, samples, rows, None, checksums)
         calls, of_chunk = reads(samples, chunk_bytes, of_one=self._of_one)
-        return Work(of_chunk, samples, np.zeros(0, dtype=np.int64), calls, None)
+        return ChunkedReads(of_chunk, samples, np.zeros(0, dtype=np.int64), calls, None)
 
-    def fetch(self, work: Work, chunks: range, out: memoryview, cost: Cost) -> None:
+    def fetch(self, work: ChunkedReads, chunks: range, out: memoryview, cost: Cost) -> None:
         """Fill the part that some chunks have of their batch, whose memory is `out`. Errors as those of `read`."""
         if work.reads is not None:
-            self._straight(work.reads, chunks, out, cost)
+            self._run_calls(work.reads, chunks, out, cost)
         else:
             for row in range(work.rows[chunks.start], work.rows[chunks.stop]):
                 self._sample(work, row, out, cost)
@@ -182,7 +182,7 @@ class ExtentReader:
         self._files.close()
         self._library.close()
 
-    def _straight(self, calls: Reads, chunks: range, out: memoryview, cost: Cost) -> None:
+    def _run_calls(self, calls: Reads, chunks: range, out: memoryview, cost: Cost) -> None:
         """All calls of neighbouring chunks. Small samples make many of them, so that what is done for each is kept to
         the least: what a read leaves in the processor's cache is its bytes, not this code.
         """
@@ -190,14 +190,19 @@ class ExtentReader:
         (first, piece), (last, end) = calls.chunks[chunks.start].tolist(), calls.chunks[chunks.stop].tolist()
         rows, bounds = calls.calls[first:last].tolist(), calls.pieces[piece:end].tolist()
         if len(chunks) > 1 and len(rows) < CHUNK_OPENS * len(chunks):  # parts of what is longer than a chunk
-            rows, bounds = rejoined(rows, bounds)
+            rows, bounds = rejoin_calls(rows, bounds)
         if self._uncached is not None:
-            wanted, rows, bounds = unstaged(rows, bounds, self._staged)
+            wanted, rows, bounds = split_staged(rows, bounds, self._staged)
             self._uncached.read(wanted, out, cost)
         pieces = [out[start:stop] for start, stop in bounds]
         held, handle, at, local = Held(self._files), -1, 0, 0
         of_handle: int | None = None  # the key of its file
-        staged, preadv, clock, track = self._staged, self._stored.access.read, time.perf_counter, recorder.here()
+        staged, preadv, clock, track = (
+            self._staged,
+            self._stored.access.read,
+            time.perf_counter,
+            recorder.current_track(),
+        )
         add, begun = None if track is None else track.add, 0.0
         try:
             for key, file, offset, size, count in rows:
@@ -223,7 +228,7 @@ class ExtentReader:
         cost.bytes_requested += sum(row[3] for row in rows) - local
         cost.read_seconds += time.perf_counter() - started
 
-    def _sample(self, work: Work, row: int, out: memoryview, cost: Cost) -> None:
+    def _sample(self, work: ChunkedReads, row: int, out: memoryview, cost: Cost) -> None:
         """One sample: its fields decoded from their container, compared with their CRC32C, and decoded further."""
         samples = work.samples
         file, sizes = int(samples.files[row]), samples.delivered[row].tolist()
@@ -237,8 +242,8 @@ class ExtentReader:
             codes = self._codes(self._uncached, int(samples.keys[row]), file, offsets, stored, raw, cost)
         for field, (name, offset, length, size) in enumerate(zip(self._fields, offsets, stored, sizes, strict=True)):
             out_of_it = raw[at : at + size]
-            if self._library.needed:
-                found.append(self._fetched(file, name, offset, length, out_of_it, cost))
+            if self._library.are_needed:
+                found.append(self._fetch_field(file, name, offset, length, out_of_it, cost))
             elif codes:
                 if self._uncode is not None:
                     self._uncode_into(codes[field], file, out_of_it, cost)
@@ -272,14 +277,14 @@ class ExtentReader:
         cost.read_seconds += time.perf_counter() - started
         return [into[start:end] for start, end in zip(starts, ends, strict=True)]
 
-    def _fetched(self, file: int, name: str, place: int, length: int, out: memoryview, cost: Cost) -> int:
+    def _fetch_field(self, file: int, name: str, place: int, length: int, out: memoryview, cost: Cost) -> int:
         """One field through the container's library; its CRC32C where that is asked for, else 0."""
         started = time.perf_counter()
         self._library.fetch(self._stored.path(file), name, place, out)
         self._count(file, length, cost)
         ended = time.perf_counter()
         cost.read_seconds += ended - started
-        if track := recorder.here():
+        if track := recorder.current_track():
             track.add(LIBRARY_READ, started, ended, length, file=file)
         return crc32c.crc32c(out) if self._check else 0
 
@@ -309,7 +314,7 @@ class ExtentReader:
             raise DataError(
                 f"{self._stored.name(file)}, sample {sample}: {error} {self._application.remedy}"
             ) from error
-        self._decoded(started, file, len(out), cost)
+        self._record_decode(started, file, len(out), cost)
 
     def _compare(self, file: int, sample: int, found: list[int], expected: list[int]) -> None:
         for name, one, wanted in zip(self._fields, found, expected, strict=True):
@@ -334,12 +339,12 @@ class ExtentReader:
             self._uncode(code, out)
         except DataError as error:
             raise DataError(f"{self._stored.name(file)}: {error} {DAMAGED}") from error
-        self._decoded(started, file, len(out), cost)
+        self._record_decode(started, file, len(out), cost)
 
-    def _decoded(self, started: float, file: int, size: int, cost: Cost) -> None:
+    def _record_decode(self, started: float, file: int, size: int, cost: Cost) -> None:
         ended = time.perf_counter()
         cost.decode_seconds += ended - started
-        if track := recorder.here():
+        if track := recorder.current_track():
             track.add(DECODE, started, ended, size, file=file)
 
     def _pread(self, opened: OpenFile, file: int, offset: int, into: memoryview, cost: Cost) -> None:

@@ -16,10 +16,10 @@ from dlio_bench.batches import Bytes
 from dlio_bench.components import CODE
 from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import DAMAGED, KERNEL, Access, Dataset
-from dlio_bench.datagen.formats.container import Opened
+from dlio_bench.datagen.formats.container import OpenContainer
 from dlio_bench.errors import DataError, EnvironmentFailure, remedy
 from dlio_bench.harness.storage import direct
-from dlio_bench.harness.storage.direct import Alignment, Layout, Piece, Span
+from dlio_bench.harness.storage.direct import Alignment, BlockSpan, MemoryLayout, Piece
 from dlio_bench.recorder import NOWHERE
 
 PREAD, COPY_READ = CODE["pread"], CODE["copy read"]
@@ -39,7 +39,7 @@ class StoredFiles:
         """Where a file is read from."""
         return self.staged.get(file) or self._dataset.path(file)
 
-    def place(self, file: int) -> str:
+    def kernel_path(self, file: int) -> str:
         """The same as the kernel takes it; making a Path of it costs as much as opening the file."""
         return str(self.staged[file]) if file in self.staged else f"{self._home}/{self._entries[file].name}"
 
@@ -54,7 +54,7 @@ class StoredFiles:
 
     def read(self, handle: int, into: Sequence[memoryview | Bytes], file: int, offset: int) -> int:
         """One call of the kernel's: bytes that it read, which may be fewer. EnvironmentFailure."""
-        track, started = recorder.here(), time.perf_counter()
+        track, started = recorder.current_track(), time.perf_counter()
         try:
             count = self.access.read(handle, into, offset)
         except OSError as error:
@@ -73,10 +73,10 @@ class StoredFiles:
             while left:
                 count = self.read(handle, [left], file, offset)
                 if count == 0:
-                    raise self.ended(file, offset, end)
+                    raise self.truncated_error(file, offset, end)
                 left, offset = left[count:], offset + count
 
-    def ended(self, file: int, offset: int, end: int) -> DataError:
+    def truncated_error(self, file: int, offset: int, end: int) -> DataError:
         """A file that is shorter than its samples."""
         return DataError(f"{self.name(file)} ends at byte {offset}, before the end of a sample at {end}. {DAMAGED}")
 
@@ -180,7 +180,7 @@ class Held:
     def handle(self, key: int, file: int) -> int:
         """The descriptor of a file, until that of another one is asked for. Errors: see OpenFile."""
         if self._own >= 0:
-            self._leave()
+            self._release()
         if key < 0:
             files = self._files
             # no flags: direct reads do not come here
@@ -196,23 +196,23 @@ class Held:
     def close(self) -> None:
         """Give all of them back."""
         if self._own >= 0:
-            self._leave()
+            self._release()
         self._shared = []
 
-    def _leave(self) -> None:
+    def _release(self) -> None:
         own, self._own = self._own, -1
         _close(self._files.access, own, self._file)
 
 
 def _close(access: Access, handle: int, file: int) -> None:
-    track, started = recorder.here(), time.perf_counter()
+    track, started = recorder.current_track(), time.perf_counter()
     access.close(handle)
     if track is not None:
         track.add(CLOSE, started, time.perf_counter(), file=file)
 
 
 def _open(access: Access, path: Path | str, file: int, flags: int, *, jumps: bool) -> int:
-    track, started = recorder.here(), time.perf_counter()
+    track, started = recorder.current_track(), time.perf_counter()
     try:
         handle = access.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
     except FileNotFoundError as error:
@@ -233,13 +233,13 @@ def _open(access: Access, path: Path | str, file: int, flags: int, *, jumps: boo
 class Libraries:
     """The last few files that the container's library has open. It reads for one thread at a time."""
 
-    def __init__(self, library: Callable[[Path], Opened] | None) -> None:
+    def __init__(self, library: Callable[[Path], OpenContainer] | None) -> None:
         self._open = library
-        self._files: OrderedDict[Path, Opened] = OrderedDict()
+        self._files: OrderedDict[Path, OpenContainer] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
-    def needed(self) -> bool:
+    def are_needed(self) -> bool:
         """Whether samples can only be had through the library."""
         return self._open is not None
 
@@ -283,20 +283,20 @@ class DirectReads:
             layout = direct.layout(span, alignment, memory, address, bounce)
             brought = read(handle, layout.parts, file, span.start)
             if brought < span.needed:
-                brought += self._rest(handle, file, span, layout, brought)
-            layout.spread(span, memory)
+                brought += self._read_rest(handle, file, span, layout, brought)
+            layout.scatter(span, memory)
             useful += span.useful
             rounded += max(0, brought - span.useful)  # a sample may be wanted twice
         cost.bytes_requested += useful
         cost.bytes_rounded += rounded
 
-    def _rest(self, handle: int, file: int, span: Span, layout: Layout, count: int) -> int:
+    def _read_rest(self, handle: int, file: int, span: BlockSpan, layout: MemoryLayout, count: int) -> int:
         """The kernel stopped after `count` bytes, behind any block, and is asked for the rest: bytes read."""
         alignment, brought, needed, done = self._alignment, 0, span.needed, 0
         while done + count < needed:
             if count < alignment.block:
-                raise self._stored.ended(file, span.start + done + count, span.start + needed)
+                raise self._stored.truncated_error(file, span.start + done + count, span.start + needed)
             done = alignment.down(done + count)
-            count = self._stored.read(handle, direct.behind(layout.parts, done), file, span.start + done)
+            count = self._stored.read(handle, direct.remaining(layout.parts, done), file, span.start + done)
             brought += count
         return brought

@@ -47,7 +47,7 @@ class ObjectReads:
             self._request(file, start, end, into, cost)
 
     def _request(self, file: int, start: int, end: int, into: Sequence[memoryview], cost: Cost) -> None:
-        track, began = recorder.here(), time.perf_counter()
+        track, began = recorder.current_track(), time.perf_counter()
         self._store.read(self._names[file], start, into, cost)
         cost.bytes_requested += end - start
         if track is not None:
@@ -72,7 +72,7 @@ def require_ranges(dataset: Dataset) -> None:
 FOLDER = "object-store"  # in the folder that keeps datasets
 
 
-def mirrored(url: str, cache: Path) -> Path:
+def mirror_tables(url: str, cache: Path) -> Path:
     """The folder in `cache` with the tables of the dataset at `url`, fetched if they are not there yet.
 
     UsageError where no dataset is there, DataError where it is not whole, EnvironmentFailure for a store that fails.
@@ -80,7 +80,7 @@ def mirrored(url: str, cache: Path) -> Path:
     store = objects.open_store(url)
     state = store.etag(NAME)
     if state is None:
-        raise _none(store)
+        raise _no_manifest_error(store)
     name = url.rsplit("/", 1)[-1]
     mark = hashlib.sha256("\n".join((store.endpoint, url, state)).encode()).hexdigest()[:12]
     place = cache.resolve() / FOLDER / f"{name}-{mark}"
@@ -119,7 +119,7 @@ def _fetch(store: objects.Store, folder: Path) -> None:
     (folder / NAME).write_bytes(content)
 
 
-def _none(store: objects.Store) -> UsageError | DataError:
+def _no_manifest_error(store: objects.Store) -> UsageError | DataError:
     """The error where there is no manifest."""
     if store.etag(EXTENTS) is None:
         return UsageError(

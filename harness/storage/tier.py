@@ -53,7 +53,7 @@ class Hold(Struct, frozen=True):
         os.close(self._lock)
 
 
-class Room(Struct, frozen=True):
+class TierRoom(Struct, frozen=True):
     """What a rank finds on its tier: `disk` names the file system (host and device number), sizes are in bytes."""
 
     disk: tuple[str, int]
@@ -61,7 +61,7 @@ class Room(Struct, frozen=True):
     free: int
     block: int
 
-    def occupied(self, size: int) -> int:
+    def occupied_bytes(self, size: int) -> int:
         """What a file of `size` takes: whole blocks."""
         return -(-size // self.block) * self.block
 
@@ -100,14 +100,14 @@ def hold(folder: Path) -> Hold:
     return Hold(folder, handle)
 
 
-def room(held: Hold) -> Room:
+def room(held: Hold) -> TierRoom:
     """What is free on the tier now. EnvironmentFailure where the file system does not tell."""
     try:
         system, device = os.statvfs(held.folder), held.folder.stat().st_dev
     except OSError as error:
         raise unusable(held.folder, error) from error
     disk = (host_name(), device)
-    return Room(disk, str(held.folder.parent), system.f_bavail * system.f_frsize, system.f_frsize)
+    return TierRoom(disk, str(held.folder.parent), system.f_bavail * system.f_frsize, system.f_frsize)
 
 
 def copy(
@@ -126,14 +126,14 @@ def copy(
     manifest says, EnvironmentFailure when it cannot be read or its copy not be written.
     """
     source, target, size = dataset.name(file), held.copy_of(file), dataset.manifest.files[file].bytes
-    track, part = recorder.here(), part_of(target)
+    track, part = recorder.current_track(), part_of(target)
     with _reading(dataset, file, cost, alignment) as read:
         writing = _open_part(part, held, size, new=True)
         try:
             done = 0
             while done < size and not stopped():
                 started = time.perf_counter()
-                left = size - done if alignment is None else alignment.up(size - done)
+                left = size - done if alignment is None else alignment.round_up(size - done)
                 count = min(read(buffer[:left], done), size - done)
                 ended = time.perf_counter()
                 cost.read_seconds += ended - started
@@ -175,10 +175,10 @@ def _reading(
         raise _unreadable(path, error) from error
     ended = time.perf_counter()
     cost.read_seconds += ended - started
-    if track := recorder.here():
+    if track := recorder.current_track():
         track.add(OPEN, started, ended, file=file)
 
-    def read(buffer: memoryview, offset: int) -> int:
+    def read_piece(buffer: memoryview, offset: int) -> int:
         try:
             count = access.read(handle, [buffer], offset)
         except OSError as error:
@@ -187,7 +187,7 @@ def _reading(
         return count
 
     try:
-        yield read
+        yield read_piece
     finally:
         access.close(handle)
 
@@ -209,7 +209,7 @@ def write_piece(held: Hold, file: int, content: memoryview, offset: int, size: i
         write(handle, held, content, offset, size)
     finally:
         os.close(handle)
-    if track := recorder.here():
+    if track := recorder.current_track():
         track.add(STAGE_WRITE, started, time.perf_counter(), len(content), offset, file)
     if offset + len(content) == size:
         part.rename(target)
@@ -226,7 +226,7 @@ def read_piece(held: Hold, file: int, buffer: memoryview, offset: int) -> None:
             os.close(handle)
     except OSError as error:
         raise unusable(path, error) from error
-    if track := recorder.here():
+    if track := recorder.current_track():
         track.add(COPY_READ, started, time.perf_counter(), len(buffer), offset, file)
 
 

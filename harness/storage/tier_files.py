@@ -43,16 +43,16 @@ class TierFiles(Struct, frozen=True):
         try:
             read_at(self.handles[tier], out, offset)
         except OSError as error:
-            raise self._broken(tier, "read", error) from error
+            raise self._failure(tier, "read", error) from error
 
     def write(self, tier: int, offset: int, content: memoryview) -> None:
         """Put `content` into a tier. EnvironmentFailure naming its folder."""
         try:
             write_at(self.handles[tier], content, offset)
         except OSError as error:
-            raise self._broken(tier, "written", error) from error
+            raise self._failure(tier, "written", error) from error
 
-    def _broken(self, tier: int, verb: str, error: OSError) -> EnvironmentFailure:
+    def _failure(self, tier: int, verb: str, error: OSError) -> EnvironmentFailure:
         return EnvironmentFailure(
             f"The tier in {_name(self.places[tier])} on {host_name()} cannot be {verb}: {error.strerror}. "
             f"{remedy(error)}; or leave the tier out with --tiers."
@@ -129,7 +129,7 @@ def _file(place: Place, size: int, *, reserve: bool) -> int:
     free = available_bytes() if place is None else free_bytes(place) or 0
     if place is None and reserve and size > free:  # the kernel would kill a process instead of refusing
         raise _no_room(place, size, free, os.strerror(errno.ENOMEM))
-    handle = _opened(place)
+    handle = _open_tier(place)
     try:
         if reserve:
             os.posix_fallocate(handle, 0, size)
@@ -148,7 +148,7 @@ def _no_room(place: Place, size: int, free: int, reason: str | None) -> Environm
     )
 
 
-def _opened(place: Place) -> int:
+def _open_tier(place: Place) -> int:
     try:
         if place is None:
             return os.memfd_create(MEMORY_NAME)

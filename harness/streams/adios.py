@@ -126,16 +126,16 @@ class _Stream:
     def __init__(self, path: Path, engine: str, parameters: Mapping[str, object], mode: int) -> None:
         self.path = path
         self._adios = _library().init_serial()
-        self._io = _made(_library().declare_io(self._adios, b"stream"), path)
-        _done(_library().set_engine(self._io, ENGINES[engine].encode()), path)
+        self._io = _require_address(_library().declare_io(self._adios, b"stream"), path)
+        _require_success(_library().set_engine(self._io, ENGINES[engine].encode()), path)
         for key, value in {**SAFE[engine], **parameters}.items():
-            _done(_library().set_parameter(self._io, key.encode(), str(value).encode()), path)
+            _require_success(_library().set_parameter(self._io, key.encode(), str(value).encode()), path)
         self._fresh = True  # no step has gone through yet
-        self._engine: int | None = _made(_library().open(self._io, str(path).encode(), mode), path)
+        self._engine: int | None = _require_address(_library().open(self._io, str(path).encode(), mode), path)
 
         send_at_once()
 
-    def _stepped(self) -> None:
+    def _count_step(self) -> None:
         """A step has gone through. ADIOS2 may have connected for the first of them."""
         if self._fresh:
             self._fresh = False
@@ -149,7 +149,7 @@ class _Stream:
             _library().finalize(self._adios)
 
 
-class Writer(_Stream):
+class StreamWriter(_Stream):
     """Writes the steps of one stream."""
 
     def __init__(
@@ -172,11 +172,13 @@ class Writer(_Stream):
         """
         assert self._engine is not None
         status = c_int()
-        _done(_library().begin_step(self._engine, _APPEND_STEP, -1.0, byref(status)), self.path)
+        _require_success(_library().begin_step(self._engine, _APPEND_STEP, -1.0, byref(status)), self.path)
         for name, array in step.items():
-            _done(_library().put(self._engine, self._variable(name, array), array.ctypes.data, _DEFERRED), self.path)
-        _done(_library().end_step(self._engine), self.path)
-        self._stepped()
+            _require_success(
+                _library().put(self._engine, self._variable(name, array), array.ctypes.data, _DEFERRED), self.path
+            )
+        _require_success(_library().end_step(self._engine), self.path)
+        self._count_step()
 
     def _variable(self, name: str, array: Array) -> int:
         if not array.flags.c_contiguous:
@@ -186,17 +188,17 @@ class Writer(_Stream):
         if name in self._variables:
             variable, last = self._variables[name]
             if last.shape != array.shape:
-                _done(_library().set_shape(variable, array.ndim, shape), self.path)
-                _done(_library().set_selection(variable, array.ndim, origin, shape), self.path)
+                _require_success(_library().set_shape(variable, array.ndim, shape), self.path)
+                _require_success(_library().set_selection(variable, array.ndim, origin, shape), self.path)
         else:
             kind = _TYPES[array.dtype.name]
             made = _library().define_variable(self._io, name.encode(), kind, array.ndim, shape, origin, shape, 0)
-            variable = _made(made, self.path)
+            variable = _require_address(made, self.path)
         self._variables[name] = variable, array
         return variable
 
 
-class Reader(_Stream):
+class StreamReader(_Stream):
     """Reads the steps of one stream."""
 
     def __init__(
@@ -224,7 +226,7 @@ class Reader(_Stream):
         assert self._engine is not None
         deadline, status, pause = time.monotonic() + seconds, c_int(), FIRST_LOOK
         while not given_up():
-            _done(_library().begin_step(self._engine, _READ_STEP, 0.0, byref(status)), self.path)
+            _require_success(_library().begin_step(self._engine, _READ_STEP, 0.0, byref(status)), self.path)
             if status.value == _OK:
                 return True
             if status.value == _END:
@@ -242,26 +244,28 @@ class Reader(_Stream):
 
         A number, an array without axes, came with the step. Any other array is a request to the writer.
         """
-        variable = _made(_library().inquire_variable(self._io, name.encode()), self.path)
+        variable = _require_address(_library().inquire_variable(self._io, name.encode()), self.path)
         axes, kind = c_size_t(), c_int()
-        _done(_library().variable_ndims(byref(axes), variable), self.path)
+        _require_success(_library().variable_ndims(byref(axes), variable), self.path)
         shape = (c_size_t * axes.value)()
         if axes.value:
-            _done(_library().variable_shape(shape, variable), self.path)
-        _done(_library().variable_type(byref(kind), variable), self.path)
+            _require_success(_library().variable_shape(shape, variable), self.path)
+        _require_success(_library().variable_type(byref(kind), variable), self.path)
         dtype = _DTYPES[kind.value]
         array = np.empty(tuple(shape), dtype) if out is None else out[: shape[0]].view(dtype)
         if array.shape != tuple(shape):
             raise ValueError(f"'{name}' has the shape {tuple(shape)} and does not fit into {array.shape}")
         if axes.value:
-            _done(_library().set_selection(variable, axes.value, (c_size_t * axes.value)(), shape), self.path)
-        _done(_library().get(self._engine, variable, array.ctypes.data, _SYNC), self.path)
+            _require_success(
+                _library().set_selection(variable, axes.value, (c_size_t * axes.value)(), shape), self.path
+            )
+        _require_success(_library().get(self._engine, variable, array.ctypes.data, _SYNC), self.path)
         return array
 
     def end(self) -> None:
         """The present step is over: the writer may forget it."""
-        _done(_library().end_step(self._engine), self.path)
-        self._stepped()
+        _require_success(_library().end_step(self._engine), self.path)
+        self._count_step()
 
     def next(self, seconds: float) -> dict[str, Array] | None:
         """All arrays of the next step, None behind the last. StreamLost, StreamTimeout."""
@@ -298,7 +302,7 @@ def send_at_once() -> None:
                     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-def contact(path: Path, engine: str = SST) -> Path:
+def contact_path(path: Path, engine: str = SST) -> Path:
     """The file or folder by which readers find the writer of a stream."""
     return path.with_name(f"{path.name}.sst") if engine == SST else path
 
@@ -314,7 +318,7 @@ def forget(left: Path) -> None:
 def await_stream(path: Path, engine: str, seconds: float) -> None:
     """Return when the writer of a stream has begun. StreamTimeout."""
     deadline, pause = time.monotonic() + seconds, FIRST_PAUSE
-    while not contact(path, engine).exists():
+    while not contact_path(path, engine).exists():
         if time.monotonic() > deadline:
             raise StreamTimeout(f"The writer of the stream {path.name} did not come within {seconds:g} s.")
         time.sleep(pause)
@@ -365,17 +369,17 @@ def _libc() -> Any:
     return libc
 
 
-def _made(address: Any, path: Path) -> int:
+def _require_address(address: Any, path: Path) -> int:
     if not address:
         raise StreamLost(f"ADIOS2 could not open or use the stream {path.name} (its own words are in the ranks' log).")
     return int(address)
 
 
-def _done(error: int, path: Path) -> None:
+def _require_success(error: int, path: Path) -> None:
     if error:
         raise StreamLost(f"ADIOS2 failed on the stream {path.name} (its own words are in the ranks' log).")
 
 
 if __name__ == "__main__":  # see require_transport
     with tempfile.TemporaryDirectory() as scratch:
-        Writer(Path(scratch, "stream"), readers=0, parameters={"DataTransport": sys.argv[1]}).close()
+        StreamWriter(Path(scratch, "stream"), readers=0, parameters={"DataTransport": sys.argv[1]}).close()

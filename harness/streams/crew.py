@@ -14,13 +14,13 @@ from msgspec import Struct, field
 from dlio_bench.counters import Cost
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.streams.adios import SST
-from dlio_bench.harness.streams.dealing import Part
+from dlio_bench.harness.streams.dealing import PlanBatch
 from dlio_bench.harness.streams.settings import Mode, Streaming
 
 DONE = -(2**62)  # what a trainer tells a producer instead of an epoch, when it asks for nothing more
 
 
-class Layout(Struct, frozen=True):
+class CrewLayout(Struct, frozen=True):
     """Where trainers and producers are. models: networks that are trained, each by as many ranks of each node."""
 
     nodes: int
@@ -79,7 +79,7 @@ class Opening(Struct, frozen=True):
     """
 
     number: int
-    plan: Sequence[Part]
+    plan: Sequence[PlanBatch]
     folder: str
     mode: str
     board: str = ""
@@ -100,7 +100,7 @@ class Crew(Struct, frozen=True):
     that they use, "" for any. board: see Opening."""
 
     world: Comm
-    layout: Layout
+    layout: CrewLayout
     streaming: Streaming
     folder: Path
     interface: str = ""

@@ -16,7 +16,7 @@ from dlio_bench.harness.streams.settings import ALL, PLANNED, ROUND_ROBIN, Mode
 NO_SAMPLES = np.zeros(0, np.int64)
 
 
-class Part(Struct, frozen=True):
+class PlanBatch(Struct, frozen=True):
     """A batch of a plan: its epoch (or `batches.validation_after`) and its ids."""
 
     epoch: int
@@ -28,7 +28,7 @@ class Dealt(Struct, frozen=True):
 
     position: int
     rank: int
-    part: Part
+    part: PlanBatch
 
     def label(self) -> dict[str, int]:
         """What is sent with its bytes, by which a trainer tells whether it is the batch of its plan."""
@@ -51,16 +51,18 @@ def producer_of(mode: str, position: int, rank: int, producers: int) -> int:
     return (position + rank if mode == PLANNED else position) % producers
 
 
-def batches_of_producer(plans: Sequence[Sequence[Part]], mode: str, producer: int, producers: int) -> Iterator[Dealt]:
+def batches_of_producer(
+    plans: Sequence[Sequence[PlanBatch]], mode: str, producer: int, producers: int
+) -> Iterator[Dealt]:
     """The batches of one producer, in its order. plans: of each rank of a model, by position."""
     for position in range(max(map(len, plans), default=0)):
         epoch = next(plan[position].epoch for plan in plans if position < len(plan))
         for rank, plan in enumerate(plans):
             if producer_of(mode, position, rank, producers) == producer:
-                yield Dealt(position, rank, plan[position] if position < len(plan) else Part(epoch, NO_SAMPLES))
+                yield Dealt(position, rank, plan[position] if position < len(plan) else PlanBatch(epoch, NO_SAMPLES))
 
 
-def batches_on_demand(plan: Sequence[Part], producer: int, producers: int, ranks: int) -> list[Dealt]:
+def batches_on_demand(plan: Sequence[PlanBatch], producer: int, producers: int, ranks: int) -> list[Dealt]:
     """The batches that one producer gives to whoever asks, in its order. plan: of all ranks, step after step."""
     parts = enumerate(plan)
     return [Dealt(at // ranks, at % ranks, part) for at, part in parts if (at // ranks) % producers == producer]

@@ -25,7 +25,7 @@ from dlio_bench import recorder
 from dlio_bench.atomic_files import PART, part_of, publish, sync
 from dlio_bench.components import CODE
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
-from dlio_bench.harness.cluster.comm import Comm, together
+from dlio_bench.harness.cluster.comm import Comm, run_on_all_ranks
 
 Arrays = list[npt.NDArray[Any]]
 
@@ -36,7 +36,7 @@ _ABOUT = "about"
 _GROUPS = ("weights", "optimizer", "lagged")
 
 
-class State(Struct, frozen=True):
+class TrainingState(Struct, frozen=True):
     """A training between two steps.
 
     step: steps done since the start; epoch: the one that step `step` belongs to. weights: all of the model's variables,
@@ -65,7 +65,7 @@ class Saved(Struct, frozen=True):
 class Found(Struct, frozen=True):
     """The newest whole checkpoint of a folder; refused: why each newer file was passed over, a sentence each."""
 
-    state: State
+    state: TrainingState
     path: Path
     refused: tuple[str, ...]
 
@@ -89,14 +89,14 @@ def restore(variables: Sequence[Any], values: Sequence[npt.NDArray[Any]], what: 
         variable.assign(value)
 
 
-def save(folder: Path, state: State, kept: int = KEPT) -> Saved:
+def save(folder: Path, state: TrainingState, kept: int = KEPT) -> Saved:
     """Write a checkpoint, which is whole or not there, then remove all but the newest `kept`. EnvironmentFailure.
 
     One process writes into a folder.
     """
     started = time.perf_counter()
     path = folder / f"step-{state.step:08d}.npz"
-    about = asdict(State(state.step, state.epoch, state.seed, [], [], None, state.about))
+    about = asdict(TrainingState(state.step, state.epoch, state.seed, [], [], None, state.about))
     arrays: dict[str, npt.NDArray[Any]] = {_ABOUT: np.frombuffer(json.dumps(about).encode(), np.uint8)}
     groups: dict[str, Arrays | None] = {group: getattr(state, group) for group in _GROUPS}
     for group, values in groups.items():
@@ -116,7 +116,7 @@ def save(folder: Path, state: State, kept: int = KEPT) -> Saved:
         written = time.perf_counter()
         publish(part_of(path), path)
         sync(folder)
-        if track := recorder.here():
+        if track := recorder.current_track():
             track.add(WRITE, writing, written, nbytes)
             track.add(SYNC, written, time.perf_counter())
         for _, old in _files(folder)[kept:]:
@@ -154,7 +154,7 @@ def load_on_all_ranks(comm: Comm, folder: Path, about: dict[str, Any]) -> Found:
     UsageError where there is none, or where it was written under other conditions than `about`; DataError where none is
     whole.
     """
-    checkpoint = together(comm, lambda: load_required(folder, about) if comm.rank == 0 else None)[0]
+    checkpoint = run_on_all_ranks(comm, lambda: load_required(folder, about) if comm.rank == 0 else None)[0]
     assert checkpoint is not None
     return checkpoint
 
@@ -199,7 +199,7 @@ class _Sink(io.RawIOBase):
         return memoryview(content).nbytes
 
 
-def _load(path: Path) -> State:
+def _load(path: Path) -> TrainingState:
     # opened here: NumPy leaves a file open that is no zip archive
     with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
         about = json.loads(held[_ABOUT].tobytes())
@@ -208,7 +208,7 @@ def _load(path: Path) -> State:
             group: None if count < 0 else [held[f"{group}-{number}"] for number in range(count)]
             for group, count in zip(_GROUPS, counts, strict=True)
         }
-    return State(**(about | groups))
+    return TrainingState(**(about | groups))
 
 
 def _numbers(arrays: Sequence[tuple[tuple[int, ...], str]]) -> int:

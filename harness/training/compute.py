@@ -88,5 +88,5 @@ def fine_timers() -> None:
 def wait(seconds: float) -> None:
     """Emulate `seconds` of computing on a device: this thread sleeps, the CPU is free for readers."""
     if seconds > 0:
-        life.begins(seconds)
+        life.begin_step(seconds)
         time.sleep(seconds)

@@ -18,17 +18,17 @@ from dlio_bench.benchmarks.model import (
     Pieces,
     Sample,
     build,
-    compiled_steps,
+    compile_steps,
     keys,
     require_finite_held_out,
 )
 from dlio_bench.benchmarks.tensors import lend, tensorflow
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import DataError, Diverged, EnvironmentFailure, remedy
-from dlio_bench.harness.cluster.comm import Comm, together
+from dlio_bench.harness.cluster.comm import Comm, run_on_all_ranks
 from dlio_bench.harness.training.checkpoint import Found, restore
 from dlio_bench.harness.training.network import Widths, blank, description, memory_errors, no_keys
-from dlio_bench.harness.training.trainer import NOTHING, Spent
+from dlio_bench.harness.training.trainer import NOTHING, StepOverhead
 from dlio_bench.reports.document import trials
 from dlio_bench.reports.document.types import Network
 
@@ -64,7 +64,7 @@ class Inference:
         self._network = build(model, sample.shape, seed=seed)
         if weights is not None:
             restore(self._network.variables, weights.state.weights, "weights", weights.path)
-        _, self._evaluate = compiled_steps(model, sample, self._network)
+        _, self._evaluate = compile_steps(model, sample, self._network)
         self._samples = 0
         self._counts: dict[bool, Counts] = {}  # by whether the samples are of the training split
 
@@ -84,7 +84,7 @@ class Inference:
         """See Trainer."""
         self._samples, self._counts = 0, {}
 
-    def step(self, batch: Batch) -> Spent:
+    def step(self, batch: Batch) -> StepOverhead:
         """Predict a batch, and compare with its labels. Diverged where a prediction is no number."""
         if not len(batch.ids):
             return NOTHING
@@ -100,7 +100,7 @@ class Inference:
             if chosen.any():
                 self._add(self._model.count(outputs[chosen], labels[chosen]), seen=part)
         self._samples += len(batch.ids)
-        return Spent(converted - began)
+        return StepOverhead(converted - began)
 
     def save(self) -> None:
         """Nothing: weights stay as they are."""
@@ -189,7 +189,7 @@ class PieceInference(Inference):
 
         with memory_errors(self._model):
             self._evaluate = tensorflow().function(of_pieces, autograph=False).get_concrete_function((pieces,))
-            self._through(np.zeros((1, self._piece.words), np.float32))
+            self._predict_pieces(np.zeros((1, self._piece.words), np.float32))
 
     def begin(self, reader: str, trial: int, seed: int) -> None:
         """See Trainer."""
@@ -199,7 +199,7 @@ class PieceInference(Inference):
             self._trial, self._first = trial, {}
         self._values, self._waiting = {}, []
 
-    def step(self, batch: Batch) -> Spent:
+    def step(self, batch: Batch) -> StepOverhead:
         """Gather the pieces of a batch's samples, and predict those of each batch of pieces that closes."""
         if not len(batch.ids):
             return NOTHING
@@ -211,7 +211,7 @@ class PieceInference(Inference):
             if sum(len(numbers) for _, numbers, _ in self._waiting) >= self._cutting.least:
                 computed += self.finish()
         self._samples += len(batch.ids)
-        return Spent(time.perf_counter() - began - computed)
+        return StepOverhead(time.perf_counter() - began - computed)
 
     def finish(self) -> float:
         """Predict the pieces that wait."""
@@ -220,7 +220,7 @@ class PieceInference(Inference):
         pieces = [words for _, _, words in waiting if len(words)]
         if not pieces:
             return 0.0
-        outputs, labels = self._through(np.concatenate(pieces))
+        outputs, labels = self._predict_pieces(np.concatenate(pieces))
         samples = np.array([sample for sample, _, _ in waiting])
         self._require_finite(outputs, samples)
         self._add(self._model.count(outputs, labels), seen=bool(samples[0] < self._training))
@@ -239,14 +239,14 @@ class PieceInference(Inference):
         def tell() -> None:
             if not every:
                 return
-            whole = _together(every)
+            whole = _merge_predictions(every)
             self._write(whole)
             if self._first:
                 agreed.update(self._cutting.agree(self._first, whole))
             else:
                 self._first = whole
 
-        together(self._comm, tell)
+        run_on_all_ranks(self._comm, tell)
         self._values = {}
         summary = inferred.summary
         scores = {**summary.scores, **self._comm.allgather(agreed)[0]}
@@ -259,7 +259,7 @@ class PieceInference(Inference):
         self._values[sample] = np.zeros(count, np.float32)
         self._waiting.append((sample, numbers, content[count:].reshape(count, -1)[numbers]))
 
-    def _through(self, pieces: Words) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]:
+    def _predict_pieces(self, pieces: Words) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]:
         return self._forward_lent(lend(Batch(np.arange(len(pieces)), (Block.even(pieces),))))
 
     def _file(self, sample: int) -> int:
@@ -272,7 +272,7 @@ class PieceInference(Inference):
             raise EnvironmentFailure(f"{self._place} cannot be written: {error.strerror}. {remedy(error)}.") from error
 
 
-def _together(of_ranks: Iterable[Pieces]) -> dict[int, Words]:
+def _merge_predictions(of_ranks: Iterable[Pieces]) -> dict[int, Words]:
     """The predictions of all ranks. DataError where two predicted the same sample."""
     whole: dict[int, Words] = {}
     for predicted in of_ranks:

@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.cluster.environment import installed
+from dlio_bench.harness.cluster.environment import installed_version
 
 TENSORFLOW = ((2, 16), (2, 19))  # from, and below: what Horovod 0.28.1 compiles against, and the package's extras allow
 DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu")
@@ -14,7 +14,7 @@ def require_libraries(exchange: str | None, what: str = "--compute train") -> No
     """EnvironmentFailure where TensorFlow is missing or outside the pin, or Horovod is asked for and missing."""
     if find_spec("tensorflow") is None:
         raise EnvironmentFailure(f"{what} needs TensorFlow, which is not installed. {INSTALL}")
-    version = next(filter(None, map(installed, DISTRIBUTIONS)), None)  # None: a distribution of another name
+    version = next(filter(None, map(installed_version, DISTRIBUTIONS)), None)  # None: a distribution of another name
     low, high = TENSORFLOW
     if version is not None and not low <= tuple(int(part) for part in version.split(".")[:2]) < high:
         raise EnvironmentFailure(

@@ -50,13 +50,13 @@ class HeldOut:
         self.wanted = wanted
         self._samples = dict[tuple[int, ...], Array]()  # by key, which is the same in every pass
 
-    def keep(self, keys: npt.NDArray[np.int64], samples: Array) -> None:
+    def keep_samples(self, keys: npt.NDArray[np.int64], samples: Array) -> None:
         """Held-out samples [n, ...], as keys [n, 2] tell them apart."""
         for key, sample in zip(keys.tolist(), samples, strict=True):
             if self.wanted and len(self._samples) < self._most:
                 self._samples.setdefault(tuple(key), sample)
 
-    def compared(self, before: Sequence[Array], after: Sequence[Array]) -> Generated | None:
+    def compare_weights(self, before: Sequence[Array], after: Sequence[Array]) -> Generated | None:
         """What the network makes with two sets of weights, beside what was kept; on the first rank, None on others.
 
         All ranks call it together. The network's own weights stay. Diverged where something that it makes is no number.
@@ -64,7 +64,7 @@ class HeldOut:
         keys = np.array(list(self._samples), np.int64).reshape(-1, 2)
         held_out = list(self._samples.values())
         weights = copies_of(self._network.variables)
-        made = [self._made_with(given, keys) for given in (before, after)]
+        made = [self._generate_with(given, keys) for given in (before, after)]
         self._assign(weights)
         for samples in made:
             require_finite_samples(self._model, samples)
@@ -76,7 +76,7 @@ class HeldOut:
         total = sum(count for count, _ in every)
         if not total:
             return Generated(samples=0, quantities=[], missing=NOTHING_HELD_OUT)
-        real, start, end = (_joined([groups[number] for _, groups in every]) for number in range(3))
+        real, start, end = (_concatenate([groups[number] for _, groups in every]) for number in range(3))
         return Generated(
             samples=total,
             quantities=[
@@ -88,7 +88,7 @@ class HeldOut:
             picture=base64.b64encode(self._making.picture(groups[2], groups[0])).decode(),
         )
 
-    def _made_with(self, weights: Sequence[Array], keys: npt.NDArray[np.int64]) -> Array:
+    def _generate_with(self, weights: Sequence[Array], keys: npt.NDArray[np.int64]) -> Array:
         self._assign(weights)
         padded = np.concatenate([keys, np.zeros((-len(keys) % CHUNK or CHUNK, 2), np.int64)])
         chunks = [self._make(tensorflow().constant(part)).numpy() for part in np.split(padded, len(padded) // CHUNK)]
@@ -117,5 +117,5 @@ def distance(some: npt.NDArray[np.float64], others: npt.NDArray[np.float64]) -> 
     return Distance(statistic, abs(math.log(max(p, LEAST_P))))
 
 
-def _joined(of_ranks: Sequence[Values]) -> Values:
+def _concatenate(of_ranks: Sequence[Values]) -> Values:
     return {name: np.concatenate([values[name] for values in of_ranks]) for name in of_ranks[0]}

@@ -15,21 +15,21 @@ from dlio_bench.benchmarks.model import (
     Model,
     Sample,
     build,
-    compiled_steps,
+    compile_steps,
     keys,
     parameters,
     require_finite,
     require_finite_held_out,
     require_finite_samples,
-    traced_updates,
+    trace_updates,
 )
 from dlio_bench.benchmarks.tensors import WORD, lend, tensorflow
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.training.checkpoint import Found, State, copies_of, restore, save
+from dlio_bench.harness.training.checkpoint import Found, TrainingState, copies_of, restore, save
 from dlio_bench.harness.training.exchange.exchange import Exchange
 from dlio_bench.harness.training.making import HeldOut
-from dlio_bench.harness.training.trainer import Spent, Trained
+from dlio_bench.harness.training.trainer import StepOverhead, Trained
 from dlio_bench.reports.document.trials import Checkpoint, Reduced
 from dlio_bench.reports.document.types import Network
 
@@ -78,7 +78,7 @@ def start_tensorflow(comm: Comm, threads: int = 0) -> str:
 class Checkpoints(Struct, frozen=True):
     """One after every so many steps, in `folder`/READER-`scale`/`kept`/trial-NUMBER.
 
-    about: what must be the same to go on, see checkpoint.State.
+    about: what must be the same to go on, see checkpoint.TrainingState.
     """
 
     every: int
@@ -87,7 +87,7 @@ class Checkpoints(Struct, frozen=True):
     about: dict[str, Any]
     kept: str = "checkpoints"
 
-    def of(self, reader: str, trial: int) -> Path:
+    def trial_folder(self, reader: str, trial: int) -> Path:
         """The folder of a trial, beside the result of its reader."""
         return self.folder / f"{reader}-{self.scale}" / self.kept / f"trial-{trial}"
 
@@ -125,7 +125,7 @@ class NetworkTrainer:
         """
         self._comm, self._model, self._course, self._exchange = comm, model, course, exchange
         self._network = build(model, sample.shape, seed=seed, precision=precision)
-        self._updates = [self._made(*update) for update in traced_updates(model, sample, self._network)]
+        self._updates = [self._make_update(*update) for update in trace_updates(model, sample, self._network)]
         self._states = [variable for update in self._updates for variable in update.optimizer.variables]
         self._variables = [*self._network.variables, *self._states]
         self._resumed = None if resumed is None else resumed.state
@@ -133,7 +133,7 @@ class NetworkTrainer:
             restore(self._network.variables, resumed.state.weights, "weights", resumed.path)
             restore(self._states, resumed.state.optimizer, "an optimiser's state", resumed.path)
         self._start = exchange.broadcast(self._network.variables) + copies_of(self._states)
-        _, self._evaluate = compiled_steps(model, sample, self._network)
+        _, self._evaluate = compile_steps(model, sample, self._network)
         self._device, self._seed, self._step = device, seed, 0
         self._checkpoints, self._saved, self._folder = checkpoints, list[Checkpoint](), Path()
         self._losses: list[float] = []
@@ -181,9 +181,9 @@ class NetworkTrainer:
     def begin(self, reader: str, trial: int, seed: int) -> None:
         """See Trainer."""
         if self._checkpoints is not None:
-            self._folder = self._checkpoints.of(reader, trial)
+            self._folder = self._checkpoints.trial_folder(reader, trial)
         self._saved = []
-        self._exchange.lagged()  # drops a reduction that is still under way
+        self._exchange.pending_means()  # drops a reduction that is still under way
         self._exchange.resume(None if self._resumed is None else self._resumed.lagged)
         self._exchange.costs.clear()
         for variable, value in zip(self._variables, self._start, strict=True):
@@ -193,7 +193,7 @@ class NetworkTrainer:
         if self._held_out is not None:
             self._held_out.begin(wanted=trial == self._last_trial)
 
-    def step(self, batch: Batch) -> Spent:
+    def step(self, batch: Batch) -> StepOverhead:
         """See Trainer."""
         clock, began = time.perf_counter, time.perf_counter()
         lent, key = lend(batch), tensorflow().constant(keys(batch.ids, self._step, self._seed))
@@ -214,15 +214,15 @@ class NetworkTrainer:
                 self._finish()
         self._losses.append(value)
         self._step += 1
-        return Spent(converted - began, exchange)
+        return StepOverhead(converted - began, exchange)
 
     def save(self) -> None:
         """See Trainer. Rank 0 writes; the others meet it in the next step's exchange."""
         checkpoints = self._checkpoints
         if checkpoints is None or self._comm.rank != 0 or self._step % checkpoints.every:
             return
-        lagged = self._exchange.lagged()
-        state = State(
+        lagged = self._exchange.pending_means()
+        state = TrainingState(
             self._step,
             self._course.epoch(self._step),
             self._seed,
@@ -247,7 +247,7 @@ class NetworkTrainer:
             require_finite_held_out(self._model, labels.numpy())
             counts = self._model.count(outputs.numpy(), labels.numpy())
         if self._held_out is not None:
-            self._held_out.keep(key.numpy(), labels.numpy())
+            self._held_out.keep_samples(key.numpy(), labels.numpy())
         self._counts = counts if self._counts is None else self._counts + counts
 
     def score(self) -> dict[str, float]:
@@ -258,14 +258,14 @@ class NetworkTrainer:
 
     def end(self) -> Trained:
         """See Trainer."""
-        self._exchange.lagged()
+        self._exchange.pending_means()
         costs = self._exchange.costs
         seconds = sum(cost.ended - cost.started for cost in costs)
         nbytes = sum(cost.nbytes for cost in costs)
         generated = None
         if self._held_out is not None and self._held_out.wanted:
             before = self._start[: len(self._network.variables)]
-            generated = self._held_out.compared(before, self._exchange.broadcast(self._network.variables))
+            generated = self._held_out.compare_weights(before, self._exchange.broadcast(self._network.variables))
         reduced = Reduced(
             allreduce_seconds=seconds,
             allreduce_bytes=nbytes,
@@ -278,7 +278,7 @@ class NetworkTrainer:
         """End the exchange. Not after a failure."""
         self._exchange.close()
 
-    def _made(self, train: Callable[..., Any], variables: list[Any]) -> _Update:
+    def _make_update(self, train: Callable[..., Any], variables: list[Any]) -> _Update:
         optimizer = self._model.optimizer()
         optimizer.build(variables)
         apply = tensorflow().function(lambda means: optimizer.apply(means, variables), autograph=False)

@@ -42,7 +42,7 @@ class Marker(Struct, frozen=True):
     after: int
 
 
-class Alignment(Struct, frozen=True):
+class ClockAlignment(Struct, frozen=True):
     """Seconds to add to times of the trace for those of time.perf_counter, and by how much that may be wrong.
 
     drift: by how much the two clocks at least moved against each other between the first markers and the last, seconds.
@@ -70,7 +70,7 @@ class Operations(Struct, frozen=True):
     bytes: npt.NDArray[np.int64]
     events: int
     dropped: int
-    alignment: Alignment
+    alignment: ClockAlignment
 
 
 def operations(space: Any, markers: Sequence[Sequence[Marker]]) -> Operations:
@@ -120,7 +120,7 @@ def operations(space: Any, markers: Sequence[Sequence[Marker]]) -> Operations:
 Bounds = tuple[float, float]  # at least, at most
 
 
-def alignment(begin: Bounds, end: Bounds) -> Alignment:
+def alignment(begin: Bounds, end: Bounds) -> ClockAlignment:
     """What the bounds of the begin and of the end prove.
 
     The truth lies between the least and the most of both, whatever the clocks did in between, as long as they did it
@@ -128,7 +128,7 @@ def alignment(begin: Bounds, end: Bounds) -> Alignment:
     """
     least, most = min(begin[0], end[0]), max(begin[1], end[1])
     drift = max(end[0] - begin[1], 0.0) + min(end[1] - begin[0], 0.0)
-    return Alignment((least + most) / 2, (most - least) / 2, drift)
+    return ClockAlignment((least + most) / 2, (most - least) / 2, drift)
 
 
 def _bounds(plane: Any, markers: Sequence[Sequence[Marker]]) -> list[Bounds]:
@@ -220,7 +220,7 @@ def _asynchronous(plane: Any, ahead: float) -> Iterator[Row]:
             if event.metadata_id not in numbers:
                 continue
             stats = _stats(plane, event)
-            name = table.named(str(stats.get("kernel_type")))
+            name = table.operation_component(str(stats.get("kernel_type")))
             if name not in table.ASYNCHRONOUS:
                 continue
             key = str(stats.get("name")), str(stats.get("step_id"))
@@ -290,7 +290,7 @@ class Recording:
             profiler.start(str(self._folder), options=options)
         except self._tf.errors.OpError as error:
             raise EnvironmentFailure(f"TensorFlow's trace does not start: {error.message}. {_FIX}") from error
-        self._markers.append(self._marked())
+        self._markers.append(self._write_markers())
         self._began = time.perf_counter()
 
     def ends(self, steps: int) -> list[int]:
@@ -303,7 +303,7 @@ class Recording:
         if not self._began or self._ended:
             return
         self._ended = time.perf_counter()
-        self._markers.append(self._marked())
+        self._markers.append(self._write_markers())
         self._tf.profiler.experimental.stop()
 
     def read(self, delivered_bytes: int) -> Traced:
@@ -321,7 +321,7 @@ class Recording:
             raise EnvironmentFailure(f"TensorFlow left no trace that can be read: {error}. {_FIX}") from error
         return Traced(rows, self.steps, self._began, self._ended, delivered_bytes, content if self._keep else b"")
 
-    def _marked(self) -> list[Marker]:
+    def _write_markers(self) -> list[Marker]:
         trace, clock, markers = self._tf.profiler.experimental.Trace, time.perf_counter_ns, []
         for number in range(MARKERS):
             name = marker_name(len(self._markers), number)

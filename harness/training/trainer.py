@@ -11,7 +11,7 @@ from dlio_bench.harness.training.compute import wait
 from dlio_bench.reports.document.trials import Inference, Reduced
 
 
-class Spent(Struct, frozen=True):
+class StepOverhead(Struct, frozen=True):
     """Seconds of a step that were not compute: making tensors of a batch, and waiting for the gradients' exchange."""
 
     convert: float = 0.0
@@ -33,7 +33,7 @@ class Trained(Struct, frozen=True):
         return {"loss": self.losses}
 
 
-class Left(Protocol):
+class TrainerRecord(Protocol):
     """What a trainer left on one rank. phases: of a step, that not every trainer has; summary: for the result."""
 
     @property
@@ -68,7 +68,7 @@ class Trainer(Protocol):
         """A trial begins, before its clock does; every trial begins with the same weights."""
         ...
 
-    def step(self, batch: Batch) -> Spent:
+    def step(self, batch: Batch) -> StepOverhead:
         """A training step. Diverged where the loss is no number; EnvironmentFailure where a rank does not come."""
         ...
 
@@ -88,7 +88,7 @@ class Trainer(Protocol):
         """A pass is over: its metrics by name, over all ranks, which call it together; empty where nothing is known."""
         ...
 
-    def end(self) -> Left | None:
+    def end(self) -> TrainerRecord | None:
         """The trial is over: what it left; None where no network was at work."""
         ...
 
@@ -104,7 +104,7 @@ class Emulated(Struct, frozen=True):
     def begin(self, reader: str, trial: int, seed: int) -> None:
         """See Trainer."""
 
-    def step(self, batch: Batch) -> Spent:  # noqa: ARG002 - a trainer's
+    def step(self, batch: Batch) -> StepOverhead:  # noqa: ARG002 - a trainer's
         """See Trainer."""
         wait(self.step_seconds)
         return NOTHING
@@ -128,4 +128,4 @@ class Emulated(Struct, frozen=True):
         """See Trainer."""
 
 
-NOTHING = Spent()
+NOTHING = StepOverhead()

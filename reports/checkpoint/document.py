@@ -41,7 +41,9 @@ def load(path: Path) -> Document:
         _require(document)
         again = checkpoint_metrics.metrics(document.trials)
     except ValueError as error:
-        raise DataError(f"'{result_file.place(path)}' does not follow {SCHEMA}: {error}. Measure again.") from error
+        raise DataError(
+            f"'{result_file.result_path(path)}' does not follow {SCHEMA}: {error}. Measure again."
+        ) from error
     # the intervals of earlier versions were bootstraps
     metrics = {name: replace(metric, ci=again[name].ci) for name, metric in document.metrics.items()}
     return replace(document, metrics=metrics)

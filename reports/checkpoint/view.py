@@ -5,7 +5,7 @@ import shlex
 from dlio_bench.reports.checkpoint.metrics import CHECKPOINT_METRICS, per_trial
 from dlio_bench.reports.checkpoint.types import AWAITED, NO_FSYNC, Document
 from dlio_bench.reports.document.marks import gravest_first
-from dlio_bench.reports.view.drawing import Figure, axis, compact, layout
+from dlio_bench.reports.view.drawing import Figure, axis, layout, round_floats
 from dlio_bench.reports.view.formatting import format_share, format_time, interval, number, plural
 from dlio_bench.reports.view.sections import DETAILS, FULL, PAGE, TEXTS, Drawing, Head, Note, Part, Section, Table, View
 from dlio_bench.units import format_bytes
@@ -30,8 +30,8 @@ def view(document: Document) -> View:
         sections=[
             Section("answer", "", _rates(document)),
             Section("ranks-of-it", "Trials and ranks", _ranks(document)),
-            Section("trust", "What was checked", _checked(document)),
-            Section("model", "What the files imitate", _imitated(document)),
+            Section("trust", "What was checked", _check_notes(document)),
+            Section("model", "What the files imitate", _model_notes(document)),
         ],
         command=shlex.join(document.command),
         made=f"{document.created}, in {document.folder}. Everything here is in result.json; digest {document.digest}.",
@@ -46,12 +46,12 @@ def answer(document: Document) -> str:
         reader = f"ranks of another {'virtual ' * ('VIRTUAL NODES' in document.marks)}node"
     return (
         f"{document.model.title}: a checkpoint of {format_bytes(document.bytes)} was {written} in "
-        f"{_timed(document, 'write')}, and read by {reader} in {_timed(document, 'read')}, slowest rank behind a "
+        f"{_duration(document, 'write')}, and read by {reader} in {_duration(document, 'read')}, slowest rank behind a "
         "barrier"
     )
 
 
-def _timed(document: Document, kind: str) -> str:
+def _duration(document: Document, kind: str) -> str:
     """'2 s (100 MB/s)'. The median of the trials' rates may be another: of two trials, say."""
     seconds = document.metrics[f"checkpoint_{kind}_seconds"]
     assert seconds.value is not None  # CHECKPOINT_METRICS all have one
@@ -127,7 +127,7 @@ def _ranks(document: Document) -> list[Part]:
         ),
         *([Note(text=synced, label="fsync", on=TEXTS)] if document.fsync else []),
         Note(text=f"manifest and name took at most {format_time(slowest)} of a write", label="names", on=[DETAILS]),
-        Note(text=_making(document), label="bytes"),
+        Note(text=_making_rate(document), label="bytes"),
     ]
 
 
@@ -147,7 +147,7 @@ def _trials(document: Document) -> list[list[str]]:
     ]
 
 
-def _making(document: Document) -> str:
+def _making_rate(document: Document) -> str:
     """How fast ranks made bytes, and what of the write time waited for them."""
     waited = document.metrics["checkpoint_waited_share"].value or 0.0
     beyond = "; beyond 10 % the making is measured too" if AWAITED in document.marks else ""
@@ -157,7 +157,7 @@ def _making(document: Document) -> str:
     )
 
 
-def _checked(document: Document) -> list[Note]:
+def _check_notes(document: Document) -> list[Note]:
     said = "without fsync a write ends in the page cache, which is dropped after it"
     return [
         *(
@@ -176,7 +176,7 @@ def _checked(document: Document) -> list[Note]:
     ]
 
 
-def _imitated(document: Document) -> list[Note]:
+def _model_notes(document: Document) -> list[Note]:
     model = document.model
     whole = f"a whole checkpoint of {document.shards} ranks has {model.whole_bytes:,} bytes"
     said = f"{model.title}, {model.parameters:,} parameters; {whole}, derived from the configuration. {model.note}"
@@ -204,7 +204,7 @@ def _rates_figure(document: Document) -> Figure:
             "x": places, "y": rates,
         })  # fmt: skip
     drawn = layout(320) | {"xaxis": axis("checkpoint"), "yaxis": axis("MB/s", rangemode="tozero")}
-    return {"data": compact(dots), "layout": drawn}
+    return {"data": round_floats(dots), "layout": drawn}
 
 
 def _ranks_figure(document: Document) -> Figure:
@@ -222,4 +222,4 @@ def _ranks_figure(document: Document) -> Figure:
         for kind, rows in sums.items()
     ]  # fmt: skip
     drawn = layout(320) | {"barmode": "group", "xaxis": axis("rank"), "yaxis": axis("seconds", rangemode="tozero")}
-    return {"data": compact(bars), "layout": drawn}
+    return {"data": round_floats(bars), "layout": drawn}

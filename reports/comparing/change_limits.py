@@ -22,7 +22,7 @@ class ChangeLimit(Struct, frozen=True):
     side: Literal["<", ">"]
     amount: float
 
-    def missed(self, change: Change) -> bool:
+    def is_missed(self, change: Change) -> bool:
         """Whether the whole 95 % interval of the change lies beyond the limit. UsageError where there is none."""
         if min(change.trials) < MIN_TRIALS:
             raise UsageError(

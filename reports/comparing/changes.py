@@ -16,7 +16,7 @@ from dlio_bench.reports.comparing.differing import Differing, differing, unequal
 from dlio_bench.reports.document.measured import Measured
 from dlio_bench.reports.numbers.meetings import Floats
 from dlio_bench.reports.numbers.metrics import METRICS, SHARE, SHARES
-from dlio_bench.reports.view.formatting import listed, plural
+from dlio_bench.reports.view.formatting import join_words, plural
 from dlio_bench.wrapping import printable
 
 Key = tuple[str, str, int, int]
@@ -102,7 +102,7 @@ def load(paths: Sequence[Path]) -> list[Measured]:
     return list(by_digest.values())
 
 
-def repeated(results: Sequence[Measured]) -> list[str]:
+def repeated_results(results: Sequence[Measured]) -> list[str]:
     """The results that were named more than once: 'cdb · naive · 4 nodes × 1 rank, named 3 times'."""
     return [f"{describe(each)}, named {each.copies} times" for each in results if each.copies > 1]
 
@@ -135,7 +135,7 @@ def changes(
         pairs=compared,
         only_before=[describe(measured) for measured in only_before],
         only_after=[describe(measured) for measured in only_after],
-        repeated=[*repeated(before), *repeated(after)],
+        repeated=[*repeated_results(before), *repeated_results(after)],
         limits=outcomes,
     )
 
@@ -153,7 +153,7 @@ def require_whole(measured: Sequence[Measured]) -> None:
 def _require_partners(matched: Sequence[Pair], only_before: Sequence[Measured]) -> None:
     if only_before:
         raise UsageError(
-            f"--fail-if: B has no result of {listed([describe(measured) for measured in only_before])}, and a "
+            f"--fail-if: B has no result of {join_words([describe(measured) for measured in only_before])}, and a "
             "limit must not hold because a measurement is missing. Name results that match, or leave it out of A."
         )
     for pair in matched:
@@ -208,7 +208,7 @@ def change_of(name: str, before: Floats, after: Floats, *, paired: bool = False)
 
 def outcome(limit: ChangeLimit, of: str, found: MetricChange) -> LimitOutcome:
     """The limit judged. Raises UsageError where the change has no interval."""
-    return LimitOutcome(limit.text, of, found, limit.missed(found))
+    return LimitOutcome(limit.text, of, found, limit.is_missed(found))
 
 
 def require_equal(before: Measured, after: Measured, *, label: bool) -> list[str]:

@@ -8,10 +8,10 @@ from dlio_bench.reports.comparing.differing import Differing
 from dlio_bench.reports.comparing.trend import History, MetricTrend, Trend
 from dlio_bench.reports.document.types import Metric
 from dlio_bench.reports.numbers.intervals import MIN_TRIALS
-from dlio_bench.reports.view.formatting import NOTHING, format_times, listed, number, plural
+from dlio_bench.reports.view.formatting import NOTHING, format_times, join_words, number, plural
 from dlio_bench.reports.view.formatting import interval as interval_of
 from dlio_bench.reports.view.table import table_lines
-from dlio_bench.wrapping import printable, wrapped
+from dlio_bench.wrapping import printable, wrap
 
 NAME = 21  # columns
 HEADS = ("before", "after", "change", "95 %", "difference")
@@ -25,9 +25,9 @@ def render_changes(changes: Changes, asked: Sequence[str], *, verbose: bool) -> 
     lines = [*_limits(changes.limits), *_overview(changes.pairs)]
     for pair in changes.pairs:
         lines += [*([""] if lines else []), *_pair(pair, asked, verbose=verbose)]
-    lines += _repeated(changes.repeated)
+    lines += _repeated_lines(changes.repeated)
     for side, left in (("A", changes.only_before), ("B", changes.only_after)):
-        lines += wrapped(listed(left), f"only in {side}  ") if left else []
+        lines += wrap(join_words(left), f"only in {side}  ") if left else []
     return _plain(lines)
 
 
@@ -37,20 +37,22 @@ def render_trend(trend: Trend, asked: Sequence[str], *, verbose: bool) -> str:
     for history in trend.histories:
         lines += [*([""] if lines else []), *_history(history, asked, verbose=verbose)]
     if trend.left_out:
-        lines += wrapped(listed(trend.left_out), "too few runs for a history  ")
-    lines += _repeated(trend.repeated)
+        lines += wrap(join_words(trend.left_out), "too few runs for a history  ")
+    lines += _repeated_lines(trend.repeated)
     return _plain(lines)
 
 
-def _repeated(named: Sequence[str]) -> list[str]:
-    return wrapped("; ".join(named), "counted once  ") if named else []
+def _repeated_lines(named: Sequence[str]) -> list[str]:
+    return wrap("; ".join(named), "counted once  ") if named else []
 
 
-def _without(no_value: Sequence[str], asked: Sequence[str], which: str) -> list[str]:
+def _metrics_without_value(no_value: Sequence[str], asked: Sequence[str], which: str) -> list[str]:
     """The metrics that were asked for and have no value."""
     missed = [name for name in asked if name in no_value]
     return (
-        wrapped(f"{listed(missed)} {'has' if len(missed) == 1 else 'have'} no value in {which}", "  ") if missed else []
+        wrap(f"{join_words(missed)} {'has' if len(missed) == 1 else 'have'} no value in {which}", "  ")
+        if missed
+        else []
     )
 
 
@@ -62,23 +64,23 @@ def _limits(outcomes: Sequence[LimitOutcome]) -> Iterator[str]:
         yield f"FAIL  {missed} of {of} missed" if missed else f"PASS  {of} held"
     for outcome in sorted(outcomes, key=lambda outcome: not outcome.missed):
         where = "lies wholly beyond it" if outcome.missed else "does not lie wholly beyond it"
-        text = f"{outcome.limit}: {outcome.of}: {_moved(outcome.change)}, 95 % {_interval(outcome.change)}, {where}"
-        yield from wrapped(text, f"  {'missed' if outcome.missed else 'held':<8}")
+        text = f"{outcome.limit}: {outcome.of}: {_change(outcome.change)}, 95 % {_interval(outcome.change)}, {where}"
+        yield from wrap(text, f"  {'missed' if outcome.missed else 'held':<8}")
 
 
 def _pair(pair: PairChanges, asked: Sequence[str], *, verbose: bool) -> Iterator[str]:
     before, after = pair.before, pair.after
     names = title(before) if title(before) == title(after) else f"{title(before)} -> {title(after)}"
     trials = f"{before.trials} and {after.trials} trials{', paired' if pair.paired else ''}"
-    yield from wrapped(f"{names} · {trials}")
+    yield from wrap(f"{names} · {trials}")
     yield from _warnings(pair)
-    yield from wrapped(_answer(pair), "  ", 2)
+    yield from wrap(_answer_sentence(pair), "  ", 2)
     yield ""
     if pair.metrics:
         rows = [_row(metric.metric, metric) for metric in pair.metrics]
         yield from table_lines(["metric", *HEADS], rows, words=HEADS[-1:])
-    yield from _without(pair.no_value, asked, "A or in B")
-    yield from wrapped(_method(pair.metrics), "  ", 2)
+    yield from _metrics_without_value(pair.no_value, asked, "A or in B")
+    yield from wrap(_method(pair.metrics), "  ", 2)
     yield from _differs(pair.differs, verbose=verbose)
 
 
@@ -92,22 +94,22 @@ def _overview(pairs: Sequence[PairChanges]) -> Iterator[str]:
 
 def _row(name: str, metric: MetricChange) -> list[str]:
     values = [_value(metric, value) for value in (metric.before, metric.after)]
-    return [name, *values, _moved(metric), _interval(metric), _word(metric)]
+    return [name, *values, _change(metric), _interval(metric), _verdict_word(metric)]
 
 
 def _warnings(pair: PairChanges) -> Iterator[str]:
     for name, side in (("A", pair.before), ("B", pair.after)):
         if side.altered:
-            yield from wrapped(f"{name} was altered after it was written: its digest does not match", "  ALTERED  ")
+            yield from wrap(f"{name} was altered after it was written: its digest does not match", "  ALTERED  ")
     yield from _unequal(pair.unequal)
 
 
 def _unequal(reasons: Sequence[str]) -> Iterator[str]:
     for position, reason in enumerate(reasons):
-        yield from wrapped(reason, f"  {'' if position else 'UNEQUAL WORK':<14}")
+        yield from wrap(reason, f"  {'' if position else 'UNEQUAL WORK':<14}")
 
 
-def _answer(pair: PairChanges) -> str:
+def _answer_sentence(pair: PairChanges) -> str:
     """One sentence on the elapsed time, or on the first metric that was asked for."""
     first = next((metric for metric in pair.metrics if metric.metric == ELAPSED), None)
     if first is None or first.change is None:
@@ -139,21 +141,21 @@ def _too_few(change: Change) -> str:
 def _differs(differs: Sequence[Differing], *, verbose: bool) -> Iterator[str]:
     shown = differs if verbose else differs[:FEW]
     for position, each in enumerate(shown):
-        yield from wrapped(f"{each.what}: {each.before} -> {each.after}", f"  {'' if position else 'differs':<9}")
+        yield from wrap(f"{each.what}: {each.before} -> {each.after}", f"  {'' if position else 'differs':<9}")
     if len(differs) > len(shown):
         yield f"  {'':<9}and {len(differs) - len(shown)} more with --verbose"
 
 
 def _history(history: History, asked: Sequence[str], *, verbose: bool) -> Iterator[str]:
     runs = history.runs
-    yield from wrapped(f"{history.of} · {plural(len(runs), 'run')}")
+    yield from wrap(f"{history.of} · {plural(len(runs), 'run')}")
     yield from _unequal(sorted({reason for run in runs for reason in run.unequal}))
     if changed := [str(position + 1) for position, run in enumerate(runs) if run.altered]:
-        text = f"run {listed(changed)}: altered after it was written: the digest does not match"
-        yield from wrapped(text, "  ALTERED  ")
+        text = f"run {join_words(changed)}: altered after it was written: the digest does not match"
+        yield from wrap(text, "  ALTERED  ")
     for metric in history.metrics:
         yield from _line(metric, history)
-    yield from _without(history.no_value, asked, "one of the runs")
+    yield from _metrics_without_value(history.no_value, asked, "one of the runs")
     for metric in (metric for metric in history.metrics if metric.metric in asked):
         yield ""
         yield from _table(metric, history, verbose=verbose)
@@ -166,14 +168,16 @@ def _line(trend: MetricTrend, history: History) -> Iterator[str]:
         f"{_signed(step.change, in_points=trend.last.in_points)} from run {step.position + 1} on ({_day(step.created)})"
         for step in trend.steps
     ]
-    said = f"{spark(values)}  {listed(steps) if steps else 'no step'}; last run {_moved(trend.last)}"
-    interval = f" (95 % {_interval(trend.last)}; {_shown(trend.last)})" if trend.last.interval else " (no interval)"
-    yield from wrapped(said + interval, f"  {trend.metric:<{NAME}} ")
+    said = f"{spark(values)}  {join_words(steps) if steps else 'no step'}; last run {_change(trend.last)}"
+    interval = (
+        f" (95 % {_interval(trend.last)}; {_evidence_word(trend.last)})" if trend.last.interval else " (no interval)"
+    )
+    yield from wrap(said + interval, f"  {trend.metric:<{NAME}} ")
     if trend.metric == ELAPSED:
         for step in trend.steps:
             texts = [f"{each.what}: {each.before} -> {each.after}" for each in history.runs[step.position].differs]
             head = f"    run {step.position + 1} differs in "
-            yield from wrapped("; ".join(texts) or "nothing that the results tell", head, 6)
+            yield from wrap("; ".join(texts) or "nothing that the results tell", head, 6)
 
 
 def _table(trend: MetricTrend, history: History, *, verbose: bool) -> Iterator[str]:
@@ -196,15 +200,15 @@ def spark(values: Sequence[float]) -> str:
     return "".join(BARS[round((value - low) / (high - low) * (len(BARS) - 1)) if high > low else 0] for value in values)
 
 
-def _word(change: Change) -> str:
-    return NOTHING if change.interval is None else _shown(change)
+def _verdict_word(change: Change) -> str:
+    return NOTHING if change.interval is None else _evidence_word(change)
 
 
-def _shown(change: Change) -> str:
+def _evidence_word(change: Change) -> str:
     return "shown" if change.shown else "not shown"
 
 
-def _moved(change: Change) -> str:
+def _change(change: Change) -> str:
     return _signed(change.change, in_points=change.in_points)
 
 

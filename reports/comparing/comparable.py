@@ -8,7 +8,7 @@ from dlio_bench.reports.document.marks import ALTERED, SERVED, TINY
 from dlio_bench.reports.document.types import Compute, Plan, PlannedPasses, Result
 from dlio_bench.reports.run import tables
 from dlio_bench.reports.run.sentences import shortness
-from dlio_bench.reports.view.formatting import format_time, listed, plural
+from dlio_bench.reports.view.formatting import format_time, join_words, plural
 
 MOST_NAMED = 3  # of results that are left out
 
@@ -26,7 +26,7 @@ def _steps(result: Result) -> int | str:
     plan = result.plan
     if plan.last == "keep":
         return f"as many as {plan.epochs} x {plan.samples_per_epoch} samples need"
-    if result.measured[-1].rank_batches:
+    if result.measured_trials[-1].rank_batches:
         return plan.epochs * -(-plan.samples_per_epoch // (plan.batch * plan.ranks))
     return plan.steps
 
@@ -50,7 +50,7 @@ def _compute(compute: Compute) -> tuple[tuple[str, Any], ...]:
 
 def _checkpoint_load(result: Result) -> str:
     """Checkpoints of a published size that were written beside the input: of what, how much of it, and how often."""
-    for load in (trial.checkpoint_load for trial in result.measured):
+    for load in (trial.checkpoint_load for trial in result.measured_trials):
         if load is not None:
             return f"{load.model}, {100 * load.fraction:.12g} % of its bytes after every {plural(load.every, 'step')}"
     return "none"
@@ -128,7 +128,7 @@ def _subject(names: Sequence[str], everyone: int) -> str:
             if len(names) == everyone
             else (f"{len(names)} results, such as {names[0]}, are")
         )
-    joined = "; ".join(names) if any("," in name for name in names) else listed(names)
+    joined = "; ".join(names) if any("," in name for name in names) else join_words(names)
     return f"{joined} {'is' if len(names) == 1 else 'are'}"
 
 
@@ -137,7 +137,7 @@ def _inequality(group: Sequence[Result]) -> str | None:
     for quantity, key in SAME.items():
         values = list(dict.fromkeys(key(result) for result in group))
         if len(values) > 1:
-            return f"the results differ in {quantity} ({' and '.join(map(_shown, values))})"
+            return f"the results differ in {quantity} ({' and '.join(map(_format_value, values))})"
     return None
 
 
@@ -150,7 +150,7 @@ def groups(results: Sequence[Result]) -> dict[tuple[str, int], list[Result]]:
     return keyed
 
 
-def ordered(results: Sequence[Result]) -> list[Result]:
+def by_group(results: Sequence[Result]) -> list[Result]:
     """The results in the order of their groups."""
     return [*chain.from_iterable(groups(results).values())]
 
@@ -161,7 +161,7 @@ def places(everyone: Sequence[Result], results: Sequence[Result]) -> list[str]:
     return [(f"{result.workload.name}, " if several else "") + plural(result.plan.nodes, "node") for result in results]
 
 
-def words(value: Any) -> Any:
+def readable(value: Any) -> Any:
     """A value of SAME for people: 'emulate, device v100, step 200 ms' of compute; others as they are."""
     if not (isinstance(value, tuple) and value and isinstance(value[0], tuple)):
         return value
@@ -169,6 +169,6 @@ def words(value: Any) -> Any:
     return ", ".join(f"{name} {format_time(part) if name == 'step' else part}".strip() for name, part in known)
 
 
-def _shown(value: Any) -> str:
-    told = words(value)
+def _format_value(value: Any) -> str:
+    told = readable(value)
     return "/".join(map(str, told)) if isinstance(told, tuple) else str(told)

@@ -13,13 +13,13 @@ from dlio_bench.reports.comparing.reasons import why_equal, why_faster
 from dlio_bench.reports.document.types import Result
 from dlio_bench.reports.run import tables
 from dlio_bench.reports.run.sentences import reader
-from dlio_bench.reports.view.formatting import format_times, listed, plural
+from dlio_bench.reports.view.formatting import format_times, join_words, plural
 
 AXES = ("order", "placement", "delivery")
 BETWEEN = ("shuffled", "double-buffer")  # in these axes, between the plain loop and readers that keep samples
 
 
-def elapsed_ratio(before: Result, after: Result) -> tuple[float, float] | None:
+def elapsed_ratio_interval(before: Result, after: Result) -> tuple[float, float] | None:
     """The 95 % interval of after's elapsed time over before's; None with fewer than 5 trials."""
     interval = elapsed_change(before, after).interval
     return None if interval is None else (1 + interval[0], 1 + interval[1])
@@ -27,15 +27,15 @@ def elapsed_ratio(before: Result, after: Result) -> tuple[float, float] | None:
 
 def elapsed_change(before: Result, after: Result) -> Change:
     """The change of the elapsed time, and whether the trials show it."""
-    return _drawn(tuple(_elapsed(before)), tuple(_elapsed(after)), paired(before, after))
+    return _cached_change(tuple(_elapsed_seconds(before)), tuple(_elapsed_seconds(after)), are_paired(before, after))
 
 
 @lru_cache(maxsize=4096)  # drawing takes milliseconds, and every sentence asks
-def _drawn(before: tuple[float, ...], after: tuple[float, ...], paired: bool) -> Change:
+def _cached_change(before: tuple[float, ...], after: tuple[float, ...], paired: bool) -> Change:
     return change(np.array(before), np.array(after), paired=paired)
 
 
-def paired(before: Result, after: Result) -> bool:
+def are_paired(before: Result, after: Result) -> bool:
     """Whether trial k of both was measured in the same round: one run takes turns between its readers.
 
     They then have the same command and the same start of their ranks, to the nanosecond. Two runs of one command did
@@ -46,15 +46,15 @@ def paired(before: Result, after: Result) -> bool:
 
 def turn(result: Result) -> tuple[object, ...]:
     """What is equal in results that took turns in one run."""
-    trials = [trial.trial for trial in result.measured]
+    trials = [trial.trial for trial in result.measured_trials]
     return result.command, result.environment.startup_seconds, trials, result.plan.nodes
 
 
-def _elapsed(result: Result) -> list[float]:
-    return [trial.elapsed_seconds for trial in result.measured]
+def _elapsed_seconds(result: Result) -> list[float]:
+    return [trial.elapsed_seconds for trial in result.measured_trials]
 
 
-class Row(Struct, frozen=True):
+class ReaderRow(Struct, frozen=True):
     """One reader: elapsed and epoch in seconds, delivered bandwidth in B/s.
 
     ratio: its median elapsed time over that of the first reader. interval: the 95 % interval of that ratio, paired by
@@ -74,7 +74,7 @@ class Comparison(Struct, frozen=True):
     """Readers of one workload at one node count, which `place` names."""
 
     place: str
-    rows: tuple[Row, ...]
+    rows: tuple[ReaderRow, ...]
     sentences: tuple[str, ...]
 
 
@@ -84,7 +84,7 @@ def comparisons(results: Sequence[Result]) -> list[Comparison]:
     return [compare(group, place) for group in several for place in places(results, group[:1])]
 
 
-def rows_of(results: Sequence[Result]) -> dict[int, Row]:
+def rows_of(results: Sequence[Result]) -> dict[int, ReaderRow]:
     """The row of each result that is compared, by the `id` of the result."""
     compared = groups(comparable(results)).values()
     return {id(result): row for group in compared for result, row in zip(group, compare(group).rows, strict=True)}
@@ -94,14 +94,14 @@ def compare(group: Sequence[Result], place: str = "") -> Comparison:
     """Compare results of one workload and node count, in the order given; the first is the reference of the ratios."""
     first = group[0].value("elapsed_seconds")
     rows = tuple(
-        Row(
+        ReaderRow(
             reader(result),
             result.value("elapsed_seconds"),
             result.value("epoch_seconds"),
             result.value("delivered_bandwidth"),
             result.value("stall_share"),
             result.value("elapsed_seconds") / first,
-            None if result is group[0] else elapsed_ratio(group[0], result),
+            None if result is group[0] else elapsed_ratio_interval(group[0], result),
         )
         for result in group
     )
@@ -115,16 +115,16 @@ def answer(results: Sequence[Result], *, why: bool = True) -> list[str]:
     median elapsed times. Results that may not be compared are left out (`refusals`). Empty where no two are left of
     one node count.
     """
-    return [at + said for at, said in _tell(results, lambda group: _answer(group, why=why)).items()]
+    return [at + said for at, said in _sentences_by_group(results, lambda group: _group_answer(group, why=why)).items()]
 
 
-def credits(results: Sequence[Result]) -> list[str]:
+def axis_sentences(results: Sequence[Result]) -> list[str]:
     """What each axis of the policy adds to `answer`: a sentence for each node count with a difference.
 
     It is one sentence where all node counts have the same. The parts are told apart by readers between the two, which
     differ from one another in a single axis.
     """
-    told = _tell(results, _credits)
+    told = _sentences_by_group(results, _credits)
     same = list(dict.fromkeys(told.values()))
     return same if len(same) == 1 < len(told) else [at + said for at, said in told.items()]
 
@@ -136,7 +136,7 @@ def walk(slow: Result, fast: Result, between: Sequence[Result]) -> list[tuple[Re
     result on the way.
     """
     by_policy = {_policy(result): result for result in (*between, slow, fast)}
-    axes, longest = axes_changed(slow, fast), list[Result]()
+    axes, longest = differing_axes(slow, fast), list[Result]()
     for turns in permutations(axes):
         policy, path = dict(zip(AXES, _policy(slow), strict=True)), [slow]
         for axis in turns:
@@ -161,7 +161,7 @@ def extremes(results: Sequence[Result]) -> tuple[Result, Result]:
     return (following if fast is results[0] else results[0]), fast
 
 
-def axes_changed(before: Result, after: Result) -> list[str]:
+def differing_axes(before: Result, after: Result) -> list[str]:
     """The axes of the policy, of order, placement and delivery, in which two results differ."""
     return [axis for axis in AXES if getattr(before.policy, axis) != getattr(after.policy, axis)]
 
@@ -170,7 +170,7 @@ def _policy(result: Result) -> tuple[str, ...]:
     return tuple(getattr(result.policy, axis) for axis in AXES)
 
 
-def _tell(results: Sequence[Result], tell: Callable[[Sequence[Result]], str]) -> dict[str, str]:
+def _sentences_by_group(results: Sequence[Result], tell: Callable[[Sequence[Result]], str]) -> dict[str, str]:
     """What is told of each group with several readers, by its head: 'at 4 nodes ', or 'with cdb at 4 nodes '.
 
     The head is empty where there are results of no other group.
@@ -186,7 +186,7 @@ def _tell(results: Sequence[Result], tell: Callable[[Sequence[Result]], str]) ->
     return {head: said for head, group in zip(heads, several, strict=False) if (said := tell(group))}
 
 
-def _answer(group: Sequence[Result], *, why: bool) -> str:
+def _group_answer(group: Sequence[Result], *, why: bool) -> str:
     slow, fast = extremes(group)
     names = _names(group)
     if not differ(slow, fast):
@@ -197,12 +197,12 @@ def _answer(group: Sequence[Result], *, why: bool) -> str:
     if why and (reason := why_faster(slow, fast)):
         sentence += f": {reason}"
     equal = [names(result) for result in group if result is not fast and not differ(result, fast)]
-    return f"{sentence}; it and {listed(equal)} do not differ measurably" if equal else sentence
+    return f"{sentence}; it and {join_words(equal)} do not differ measurably" if equal else sentence
 
 
 def _credits(group: Sequence[Result]) -> str:
     slow, fast = extremes(group)
-    changed = axes_changed(slow, fast)
+    changed = differing_axes(slow, fast)
     if not changed or not differ(slow, fast):
         return ""
     names = _names(group)
@@ -212,7 +212,7 @@ def _credits(group: Sequence[Result]) -> str:
     if not steps:
         others = [name for name in BETWEEN if name not in {reader(result) for result in group}]
         hint = f"; add --reader {','.join(others)} to see what each contributes" if others else ""
-        return f"{names(slow)} and {names(fast)} differ in {listed(changed)}{hint}"
+        return f"{names(slow)} and {names(fast)} differ in {join_words(changed)}{hint}"
     parts = [
         f"{axes_change(before, after)} {_times(before, after, excuse=False)}"
         + ("" if differ(before, after) else ", no measurable difference")
@@ -223,9 +223,9 @@ def _credits(group: Sequence[Result]) -> str:
 
 def axes_change(before: Result, after: Result) -> str:
     """What a step changes: 'order (sequential -> global-shuffle)'."""
-    axes = axes_changed(before, after)
+    axes = differing_axes(before, after)
     old, new = (", ".join(getattr(result.policy, axis) for axis in axes) for result in (before, after))
-    return f"{listed(axes)} ({old} -> {new})"
+    return f"{join_words(axes)} ({old} -> {new})"
 
 
 def _names(group: Sequence[Result]) -> Callable[[Result], str]:
@@ -235,14 +235,14 @@ def _names(group: Sequence[Result]) -> Callable[[Result], str]:
 
 def _times(before: Result, after: Result, of: str = "", *, excuse: bool = True) -> str:
     """'0.61 × (95 % 0.58-0.64)': the ratio of the elapsed times with its interval, or (`excuse`) why it has none."""
-    interval = elapsed_ratio(before, after)
+    interval = elapsed_ratio_interval(before, after)
     ratio = after.value("elapsed_seconds") / before.value("elapsed_seconds")
     if interval is not None:
         said, low, high = format_times(ratio, *interval)
         return f"{said} × {of}(95 % {low}-{high})"
     if not excuse:
         return f"{format_times(ratio)[0]} ×"
-    counts = sorted({len(result.measured) for result in (before, after)})
+    counts = sorted({len(result.measured_trials) for result in (before, after)})
     chance = ", so it may be chance" if counts[0] == 1 else ""
     trials = plural(counts[-1], "trial") if len(counts) == 1 else f"{counts[0]} and {counts[1]} trials"
     return f"{format_times(ratio)[0]} × {of}(no interval: {trials}{chance})"
@@ -252,7 +252,7 @@ def _pairs(results: Sequence[Result]) -> list[tuple[Result, Result]]:
     """Each reader with the latest earlier one that differs in a single axis, or else with the one before it."""
     pairs = []
     for position, (before, after) in enumerate(pairwise(results)):
-        single = [earlier for earlier in results[: position + 1] if len(axes_changed(earlier, after)) == 1]
+        single = [earlier for earlier in results[: position + 1] if len(differing_axes(earlier, after)) == 1]
         pairs.append((single[-1] if single else before, after))
     return pairs
 
@@ -261,17 +261,17 @@ def _sentence(before: Result, after: Result) -> str:
     step = f"{reader(before)} -> {reader(after)}: {_times(before, after, 'the time ')}"
     if not differ(before, after):
         step += ", no measurable difference"
-    changed = axes_changed(before, after)
+    changed = differing_axes(before, after)
     if not changed:
         return f"{step}; the same order, placement and delivery"
     if len(changed) == 1:
         axis = changed[0]
         return f"{step}; {axis} alone differs ({getattr(before.policy, axis)} -> {getattr(after.policy, axis)})"
     both = "both" if len(changed) == 2 else "all"
-    return f"{step}; {listed(changed)} {both} differ, so no one of them can be credited"
+    return f"{step}; {join_words(changed)} {both} differ, so no one of them can be credited"
 
 
 def _overlap(before: Result, after: Result) -> bool:
     """Whether the ranges of the trials' elapsed times share a point: then the data show no difference."""
-    ranges = [_elapsed(result) for result in (before, after)]
+    ranges = [_elapsed_seconds(result) for result in (before, after)]
     return bool(max(map(min, ranges)) <= min(map(max, ranges)))

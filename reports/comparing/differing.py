@@ -33,7 +33,7 @@ def unequal(before: Measured, after: Measured) -> list[str]:
     for quantity in {**before.work, **after.work}:
         values = [each.work.get(quantity) for each in sides]
         if values[0] != values[1]:
-            told = [_shown(comparable.words(value)) for value in values]
+            told = [_format_value(comparable.readable(value)) for value in values]
             reasons.append(f"{quantity} ({told[0]} and {told[1]})")
     return reasons
 
@@ -47,44 +47,46 @@ def differing(before: Measured, after: Measured) -> list[Differing]:
     return [Differing(what, *values) for what, values in shown.items() if values[0] != values[1]]
 
 
-def described(result: Result) -> Iterator[tuple[str, str]]:
+def describe_setup(result: Result) -> Iterator[tuple[str, str]]:
     """What may differ between two runs of equal work, for people."""
     policy, plan, environment = result.policy, result.plan, result.environment
     yield "reader", policy.alias or policy.name
     for name in ("order", "placement", "delivery", "decode", "check_crc"):
-        yield name, _shown(getattr(policy, name))
+        yield name, _format_value(getattr(policy, name))
     streams = {} if plan.streams is None else asdict(plan.streams)
     # a stream's producers and queue are among the options of its reader too
     yield from ((f"option {name}", str(value)) for name, value in sorted(policy.options.items()) if name not in streams)
-    yield from ((f"stream {name}", _shown(value)) for name, value in streams.items())
+    yield from ((f"stream {name}", _format_value(value)) for name, value in streams.items())
     yield "class", result.class_
-    yield "marks", _shown(sorted(result.marks))
+    yield "marks", _format_value(sorted(result.marks))
     yield "seed", str(plan.seed)
     yield "memory per node", _size(plan.node_memory_bytes)
     yield "dataset folder", result.dataset.folder
     yield "version", result.version
     yield from _job(environment)
     for what, describe in HOST.items():
-        yield what, _shown(sorted({describe(host) for host in environment.hosts.values()}))
+        yield what, _format_value(sorted({describe(host) for host in environment.hosts.values()}))
     for kind in ("packages", "variables", "stripe"):
-        yield from _each(kind.removesuffix("s"), [getattr(host, kind) or {} for host in environment.hosts.values()])
+        yield from _host_lines(
+            kind.removesuffix("s"), [getattr(host, kind) or {} for host in environment.hosts.values()]
+        )
 
 
 def _job(environment: Environment) -> Iterator[tuple[str, str]]:
-    yield "code", _shown(environment.code_digest)
-    yield "MPI", _shown(environment.mpi)
-    yield "launcher", _shown(environment.launcher and environment.launcher.name)
-    yield "hosts", _shown(sorted(environment.hosts))
-    yield "emulated PFS", _shown(environment.emulated_pfs and environment.emulated_pfs.says)
+    yield "code", _format_value(environment.code_digest)
+    yield "MPI", _format_value(environment.mpi)
+    yield "launcher", _format_value(environment.launcher and environment.launcher.name)
+    yield "hosts", _format_value(sorted(environment.hosts))
+    yield "emulated PFS", _format_value(environment.emulated_pfs and environment.emulated_pfs.says)
 
 
-def _each(kind: str, tables: Iterable[Mapping[str, str]]) -> Iterator[tuple[str, str]]:
+def _host_lines(kind: str, tables: Iterable[Mapping[str, str]]) -> Iterator[tuple[str, str]]:
     """One line for each name in tables of several hosts."""
     by_name: dict[str, set[str]] = {}
     for table in tables:
         for name, value in table.items():
             by_name.setdefault(name, set()).add(value)
-    yield from ((f"{kind} {name}", _shown(sorted(values))) for name, values in sorted(by_name.items()))
+    yield from ((f"{kind} {name}", _format_value(sorted(values))) for name, values in sorted(by_name.items()))
 
 
 def _size(value: float | None) -> str:
@@ -92,23 +94,25 @@ def _size(value: float | None) -> str:
 
 
 HOST: dict[str, Callable[[Host], str]] = {
-    "CPU": lambda host: _shown(host.cpu),
-    "cores": lambda host: _shown(host.cores),
-    "CPU quota": lambda host: _shown(host.cpu_quota),
-    "CPU governor": lambda host: _shown(host.governor),
+    "CPU": lambda host: _format_value(host.cpu),
+    "cores": lambda host: _format_value(host.cores),
+    "CPU quota": lambda host: _format_value(host.cpu_quota),
+    "CPU governor": lambda host: _format_value(host.governor),
     "memory": lambda host: _size(host.memory_bytes),
     "memory limit": lambda host: _size(host.memory_limit_bytes),
-    "kernel": lambda host: _shown(host.kernel),
-    "Python": lambda host: _shown(host.python),
-    "MPI library": lambda host: _shown(host.libmpi),
-    "file system": lambda host: _shown(host.mount and (host.mount.type, host.mount.source, "at", host.mount.point)),
-    "mount options": lambda host: _shown(host.mount and sorted(host.mount.options)),
+    "kernel": lambda host: _format_value(host.kernel),
+    "Python": lambda host: _format_value(host.python),
+    "MPI library": lambda host: _format_value(host.libmpi),
+    "file system": lambda host: _format_value(
+        host.mount and (host.mount.type, host.mount.source, "at", host.mount.point)
+    ),
+    "mount options": lambda host: _format_value(host.mount and sorted(host.mount.options)),
 }
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """A value for people; several in a row, a digest by its first twelve digits."""
     if isinstance(value, list | tuple):
-        return ", ".join(_shown(part) for part in value if part is not None) or NOTHING
+        return ", ".join(_format_value(part) for part in value if part is not None) or NOTHING
     text = NOTHING if value is None else str(value)
     return printable(text[:19] if text.startswith("sha256:") else text)

@@ -29,7 +29,7 @@ def why_faster(slow: Result, fast: Result) -> str:
     if saved <= 0:
         return ""
     if _stall(slow) - _stall(fast) >= MOST * saved:
-        return "; ".join((*_bytes(slow, fast), *_cached(slow, fast), _waiting(slow, fast)))
+        return "; ".join((*_bytes(slow, fast), *_cache_reason(slow, fast), _waiting(slow, fast)))
     return _cpu(slow, fast) or _phase(slow, fast, saved)
 
 
@@ -52,7 +52,7 @@ def _bytes(slow: Result, fast: Result) -> Iterator[str]:
     yield f"its placement saves {amount}" if placed else f"it reads less, by {amount}"
 
 
-def _cached(slow: Result, fast: Result) -> Iterator[str]:
+def _cache_reason(slow: Result, fast: Result) -> Iterator[str]:
     """Bytes that caches on the way served to both, where the fast reader had more of them; at least."""
     before, after = (_from_caches(result) for result in (slow, fast))
     if before is None or after is None or after - before < WORTH_NAMING * fast.value("bytes_requested"):
@@ -82,8 +82,8 @@ def _cpu(slow: Result, fast: Result) -> str:
 
 def _cpu_seconds(result: Result) -> float | None:
     """Mean CPU time of a trial, all ranks together."""
-    known = [trial.cpu_seconds for trial in result.measured if trial.cpu_seconds is not None]
-    return sum(known) / len(known) if len(known) == len(result.measured) else None
+    known = [trial.cpu_seconds for trial in result.measured_trials if trial.cpu_seconds is not None]
+    return sum(known) / len(known) if len(known) == len(result.measured_trials) else None
 
 
 def _phase(slow: Result, fast: Result, saved: float) -> str:

@@ -8,9 +8,9 @@ from msgspec import structs, to_builtins
 
 from dlio_bench.reports.document.types import Draft, Repeats, Result
 from dlio_bench.reports.run import sentences, tables
-from dlio_bench.reports.run.facts import Facts, flat
+from dlio_bench.reports.run.facts import Facts, flatten
 from dlio_bench.reports.view.formatting import NOTHING
-from dlio_bench.wrapping import printable, wrapped
+from dlio_bench.wrapping import printable, wrap
 
 HEAD = "  differs now  "
 OUTCOMES = {  # what is measured, or has a new name in each run
@@ -30,7 +30,7 @@ OUTCOMES = {  # what is measured, or has a new name in each run
 OF_A_HOST = ("host", "room", "clock_offset_seconds")  # the same of a host
 
 
-def noted(draft: Draft, earlier: Sequence[Result]) -> Draft:
+def with_earlier(draft: Draft, earlier: Sequence[Result]) -> Draft:
     """The draft with the earlier result of its reader and node count that it repeats, if there is one."""
     key = (draft.policy.alias, draft.plan.nodes)
     for before in earlier:
@@ -52,18 +52,20 @@ def differences(before: Draft, after: Draft) -> list[str]:
     hosts = (before.environment.hosts, after.environment.hosts)
     for pair in zip(*names, strict=False):
         parts = [
-            flat(_plain(known[name], *OF_A_HOST)) for known, name in zip(hosts, pair, strict=True) if name in known
+            flatten(_plain_fields(known[name], *OF_A_HOST))
+            for known, name in zip(hosts, pair, strict=True)
+            if name in known
         ]
         lines += _differing(*parts) if len(parts) == 2 else []
     return list(dict.fromkeys(lines))
 
 
-def told(results: Sequence[Result]) -> str:
+def describe_differences(results: Sequence[Result]) -> str:
     """What differs now from the results that these repeat, at most 80 columns wide. Empty if they repeat none."""
     if not (differs := lines(results)):
         return ""
     heads = (HEAD, *[" " * len(HEAD)] * (len(differs) - 1))
-    wraps = [wrapped(printable(line), head) for line, head in zip(differs, heads, strict=True)]
+    wraps = [wrap(printable(line), head) for line, head in zip(differs, heads, strict=True)]
     return "\n".join(["", *chain.from_iterable(wraps)]) + "\n"
 
 
@@ -80,7 +82,7 @@ def _facts(draft: Draft) -> Facts:
     facts = {"version": draft.version, "marks": ", ".join(draft.marks) or NOTHING}
     for name in ("dataset", "policy", "plan", "compute", "environment"):
         prefix = "" if name == "environment" else f"{name} "
-        facts |= flat(_plain(getattr(draft, name), *OUTCOMES.get(name, ())), prefix)
+        facts |= flatten(_plain_fields(getattr(draft, name), *OUTCOMES.get(name, ())), prefix)
     launcher = draft.environment.launcher
     return facts | {"launcher": NOTHING if launcher is None else launcher.name}
 
@@ -93,5 +95,5 @@ def _differing(old: Facts, new: Facts) -> list[str]:
     ]
 
 
-def _plain(part: Any, *apart: str) -> dict[str, Any]:
+def _plain_fields(part: Any, *apart: str) -> dict[str, Any]:
     return {name: value for name, value in to_builtins(part).items() if name not in apart}

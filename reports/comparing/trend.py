@@ -105,7 +105,7 @@ def trend(
         groups.setdefault(changes.key(measured), []).append(measured)
     long = [group for group in groups.values() if len(group) >= FEWEST_RUNS]
     few = [group for group in groups.values() if len(group) < FEWEST_RUNS]
-    counts = "; ".join(f"{changes.describe(group[0])}: {len(group)}{_named_again(group)}" for group in few)
+    counts = "; ".join(f"{changes.describe(group[0])}: {len(group)}{_repeated_note(group)}" for group in few)
     if not long:
         raise UsageError(
             f"a history needs {FEWEST_RUNS} runs of the same workload, reader and scale; there are: {counts}. Name "
@@ -121,16 +121,16 @@ def trend(
     return Trend(
         histories=[_history(group, names, label_unequal=label_unequal) for group in long],
         left_out=[changes.describe(group[0]) for group in few],
-        repeated=changes.repeated(results),
+        repeated=changes.repeated_results(results),
         limits=[
-            changes.outcome(limit, changes.describe(group[0]), _last(limit.metric, _values(limit.metric, group)))
+            changes.outcome(limit, changes.describe(group[0]), _last_change(limit.metric, _values(limit.metric, group)))
             for limit in limits
             for group in long
         ],
     )
 
 
-def _named_again(group: Sequence[Measured]) -> str:
+def _repeated_note(group: Sequence[Measured]) -> str:
     copies = sum(measured.copies for measured in group)
     return f" (named {copies} times)" if copies > len(group) else ""
 
@@ -186,7 +186,7 @@ def _history(group: Sequence[Measured], names: Sequence[str], *, label_unequal: 
 
 
 def _metric_trend(name: str, created: Sequence[str], values: Sequence[Floats]) -> MetricTrend:
-    is_mean, last = name in SHARES, _last(name, values)
+    is_mean, last = name in SHARES, _last_change(name, values)
     is_share = last.unit == SHARE
     points = [
         Point(when, intervals.centre(trials, mean=is_mean), intervals.interval(trials, mean=is_mean))
@@ -197,19 +197,19 @@ def _metric_trend(name: str, created: Sequence[str], values: Sequence[Floats]) -
     bounds = [0, *starts, len(medians)]
     levels = [float(np.median(medians[begin:end])) for begin, end in pairwise(bounds)]
     steps = [
-        Step(start, created[start], before, after, _moved(before, after, in_points=is_share))
+        Step(start, created[start], before, after, _relative_change(before, after, in_points=is_share))
         for start, (before, after) in zip(starts, pairwise(levels), strict=True)
     ]
     return MetricTrend(metric=name, unit=last.unit, points=points, steps=steps, last=last)
 
 
-def _moved(before: float, after: float, *, in_points: bool) -> float | None:
+def _relative_change(before: float, after: float, *, in_points: bool) -> float | None:
     if in_points:
         return after - before
     return after / before - 1 if before else None
 
 
-def _last(name: str, values: Sequence[Floats]) -> MetricChange:
+def _last_change(name: str, values: Sequence[Floats]) -> MetricChange:
     """The last run against that of the earlier ones whose value is their median, of two the lower.
 
     One run's trials stand for the earlier ones, because the trials of several would hide a step among them.

@@ -134,7 +134,7 @@ def complete(document: Document) -> Document:
     """
     _check(document)
     content = to_json(document)
-    if max(spread(document, SOLVER_ALONE, SOLVER), spread(document, TWINS_ALONE, TWINS)) > MOST_SPREAD:
+    if max(time_spread(document, SOLVER_ALONE, SOLVER), time_spread(document, TWINS_ALONE, TWINS)) > MOST_SPREAD:
         content["marks"] = [*document.marks, NOISY]
     return convert(content | {"digest": digest(content)}, Document)
 
@@ -146,7 +146,9 @@ def load(path: Path) -> Document:
         document = convert(content, Document)
         _check(document)
     except ValueError as error:
-        raise DataError(f"'{result_file.place(path)}' does not follow {SCHEMA}: {error}. Couple again.") from error
+        raise DataError(
+            f"'{result_file.result_path(path)}' does not follow {SCHEMA}: {error}. Couple again."
+        ) from error
     return document
 
 
@@ -188,15 +190,15 @@ def ranks_of(document: Document, trial: Trial, side: str) -> list[Timed]:
     return [rank for rank in ranks if rank is not None]
 
 
-def elapsed(document: Document, case: str, side: str) -> Floats:
+def side_seconds(document: Document, case: str, side: str) -> Floats:
     """Seconds of a side in each measured trial: of its slowest rank."""
     rows = [max(rank.elapsed for rank in ranks_of(document, trial, side)) for trial in trials_of(document, case)]
     return np.asarray(rows, dtype=np.float64)
 
 
-def alone(document: Document, side: str) -> Floats:
+def seconds_alone(document: Document, side: str) -> Floats:
     """Seconds of a side alone in each measured trial; of the workflow: of its slower side, by its median."""
-    solver, twins = elapsed(document, SOLVER_ALONE, SOLVER), elapsed(document, TWINS_ALONE, TWINS)
+    solver, twins = side_seconds(document, SOLVER_ALONE, SOLVER), side_seconds(document, TWINS_ALONE, TWINS)
     slower = solver if np.median(solver) >= np.median(twins) else twins
     return {SOLVER: solver, TWINS: twins, WORKFLOW: slower}[side]
 
@@ -220,7 +222,7 @@ class Ratio(Struct, frozen=True):
 
 def slowdown(document: Document, case: str, side: str) -> Ratio:
     """median(elapsed in the case) / median(elapsed alone), with the bootstrap interval over trials, paired by trial."""
-    before, after = alone(document, side), elapsed(document, case, side)
+    before, after = seconds_alone(document, side), side_seconds(document, case, side)
     value = float(np.median(after) / np.median(before))
     return Ratio(value, intervals.ratio_interval(before, after, paired=True))
 
@@ -231,14 +233,14 @@ def over_uncoupled(document: Document, case: str, reference: str = BESIDE) -> Ra
     What is left of a slow-down when both sides have shared the machine all the same: the coupling's own part.
     reference: another case than that; over APART it is over the slower side of separate runs.
     """
-    before, after = elapsed(document, reference, WORKFLOW), elapsed(document, case, WORKFLOW)
+    before, after = side_seconds(document, reference, WORKFLOW), side_seconds(document, case, WORKFLOW)
     value = float(np.median(after) / np.median(before))
     return Ratio(value, intervals.ratio_interval(before, after, paired=True))
 
 
-def spread(document: Document, case: str, side: str = WORKFLOW) -> float:
+def time_spread(document: Document, case: str, side: str = WORKFLOW) -> float:
     """(max - min) / median of a side's time over the trials."""
-    seconds = elapsed(document, case, side)
+    seconds = side_seconds(document, case, side)
     return float((seconds.max() - seconds.min()) / np.median(seconds))
 
 
@@ -265,7 +267,7 @@ def throughput(document: Document, case: str) -> float:
 
 def median_of(document: Document, case: str, side: str = WORKFLOW) -> float:
     """Seconds."""
-    return float(np.median(elapsed(document, case, side)))
+    return float(np.median(side_seconds(document, case, side)))
 
 
 def traffic(document: Document, case: str) -> Traffic | None:
@@ -304,7 +306,7 @@ def demand(document: Document) -> float:
 
     (1 + twins) x bytes of an output, over the seconds between two outputs: each is written once, and read by each twin.
     """
-    between = float(np.median(alone(document, WORKFLOW))) / document.outputs
+    between = float(np.median(seconds_alone(document, WORKFLOW))) / document.outputs
     return (1 + document.consumers) * document.output_bytes / between
 
 
@@ -314,7 +316,7 @@ def filling(document: Document) -> float:
     A twin begins when the first output is there, and trains on the last one when the solver has ended: the time that
     the quicker side takes for one output.
     """
-    sides = [float(np.median(alone(document, side))) for side in (SOLVER, TWINS)]
+    sides = [float(np.median(seconds_alone(document, side))) for side in (SOLVER, TWINS)]
     return min(sides) / document.outputs / max(sides)
 
 

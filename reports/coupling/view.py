@@ -17,8 +17,8 @@ from dlio_bench.reports.coupling.document import (
 )
 from dlio_bench.reports.document.marks import TINY, gravest_first
 from dlio_bench.reports.run.result_drawing import error_bars
-from dlio_bench.reports.view.drawing import Figure, axis, compact, layout, not_a_measurement, plain
-from dlio_bench.reports.view.formatting import NOTHING, format_share, format_time, format_times, listed, plural
+from dlio_bench.reports.view.drawing import Figure, axis, escape_markup, layout, not_a_measurement, round_floats
+from dlio_bench.reports.view.formatting import NOTHING, format_share, format_time, format_times, join_words, plural
 from dlio_bench.reports.view.sections import (
     BRIEF,
     DETAILS,
@@ -45,7 +45,7 @@ def view(document: Document) -> View:
     """The sections of its text and page."""
     said = answers(document)
     file_system = [f"file system: {document.emulated_pfs.says}"] if document.emulated_pfs else []
-    others = [f"through {name(way)} {_said(couple.slowdown(document, way, WORKFLOW))}" for way in _ordered(document)]
+    others = [f"through {name(way)} {_ratio(couple.slowdown(document, way, WORKFLOW))}" for way in _by_speed(document)]
     return View(
         head=Head(
             title=f"{document.simulation} coupled",
@@ -58,11 +58,11 @@ def view(document: Document) -> View:
         answers=said,
         brief=f"{said[0]}; {', '.join(others[1:])}" if len(said) > 1 else said[0],
         sections=[
-            Section("answer", "", _slowed(document)),
-            Section("published", "Beside what was published", _published(document)),
-            Section("time", "Where the time of each side went", _timed(document)),
-            Section("congestion", "What the shared file system carried in a trial", _carried(document)),
-            Section("trust", "What was checked", _checked(document)),
+            Section("answer", "", _slowdown_parts(document)),
+            Section("published", "Beside what was published", _published_parts(document)),
+            Section("time", "Where the time of each side went", _time_parts(document)),
+            Section("congestion", "What the shared file system carried in a trial", _traffic_parts(document)),
+            Section("trust", "What was checked", _check_parts(document)),
         ],
         command=shlex.join(document.command),
         made=f"{document.created}. Everything here is in result.json; digest {document.digest}.",
@@ -75,14 +75,16 @@ def answers(document: Document) -> list[str]:
     One sentence without a ratio where the times compare nothing.
     """
     if why := couple.incomparable(document):
-        ways = listed([name(way) for way in document.ways])
+        ways = join_words([name(way) for way in document.ways])
         return [f"every output came through {ways} as the solver computed it; no comparison of speed: {why}"]
     solver = couple.median_of(document, SOLVER_ALONE, SOLVER)
-    slower = "the solver" if solver >= couple.median_of(document, TWINS_ALONE, TWINS) else f"the {_twins(document)}"
+    slower = (
+        "the solver" if solver >= couple.median_of(document, TWINS_ALONE, TWINS) else f"the {_twins_text(document)}"
+    )
     return [
-        f"coupled through {name(way)} the workflow took {_said(couple.slowdown(document, way, WORKFLOW))} times as "
+        f"coupled through {name(way)} the workflow took {_ratio(couple.slowdown(document, way, WORKFLOW))} times as "
         f"long as its slower side alone ({slower})"
-        for way in _ordered(document)
+        for way in _by_speed(document)
     ]
 
 
@@ -91,18 +93,18 @@ def name(case: str) -> str:
     return NAMES.get(case, case)
 
 
-def _ordered(document: Document) -> list[str]:
+def _by_speed(document: Document) -> list[str]:
     """The ways, the quickest first."""
     return sorted(document.ways, key=lambda way: couple.slowdown(document, way, WORKFLOW).value)
 
 
-def _said(ratio: Ratio) -> str:
+def _ratio(ratio: Ratio) -> str:
     """'1.23 (1.20-1.25)'."""
     value, *ends = (f"{number:.2f}" for number in (ratio.value, *(ratio.ci or ())))
     return f"{value} ({'-'.join(ends)})" if ends else value
 
 
-def _twins(document: Document) -> str:
+def _twins_text(document: Document) -> str:
     return "twin" if document.consumers == 1 else "twins"
 
 
@@ -118,13 +120,13 @@ def _subject(document: Document) -> str:
     )
 
 
-def _slowed(document: Document) -> list[Part]:
+def _slowdown_parts(document: Document) -> list[Part]:
     """How many times as long as alone."""
     compared = couple.incomparable(document) is None
     solver, twins = (
         couple.median_of(document, case, side) for case, side in ((SOLVER_ALONE, SOLVER), (TWINS_ALONE, TWINS))
     )
-    alone = f"solver {format_time(solver)}, {_twins(document)} {format_time(twins)}"
+    alone = f"solver {format_time(solver)}, {_twins_text(document)} {format_time(twins)}"
     meaning = f"1: as long as alone ({alone}); of the workflow: as its slower side alone."
     bars = Drawing(
         name="slowdowns",
@@ -143,27 +145,27 @@ def _slowed(document: Document) -> list[Part]:
             rows=[
                 [
                     name(case),
-                    *(_said(couple.slowdown(document, case, side)) for side in (WORKFLOW, SOLVER, TWINS)),
-                    NOTHING if case == BESIDE else _said(couple.over_uncoupled(document, case)),
+                    *(_ratio(couple.slowdown(document, case, side)) for side in (WORKFLOW, SOLVER, TWINS)),
+                    NOTHING if case == BESIDE else _ratio(couple.over_uncoupled(document, case)),
                 ]
                 for case in (BESIDE, *document.ways)
             ],
             note="Uncoupled: both sides at once, each with its data in memory: what they lose to each other on this "
             "machine without any coupling. Over uncoupled: the workflow's time over that: the coupling's own part.",
         ),
-        *_apart(document),
+        *_separate_runs_parts(document),
     ]
 
 
-def _apart(document: Document) -> list[Part]:
+def _separate_runs_parts(document: Document) -> list[Part]:
     """How many times as long as separate runs that write and read files, too."""
     if not couple.has_apart(document):
         return []
     solver, twins = (format_time(couple.median_of(document, APART, side)) for side in (SOLVER, TWINS))
-    ways = (f"{name(way)} {_said(couple.over_uncoupled(document, way, APART))}" for way in document.ways)
+    ways = (f"{name(way)} {_ratio(couple.over_uncoupled(document, way, APART))}" for way in document.ways)
     return [
         Note(
-            text=f"the solver wrote its files in {solver}, then the {_twins(document)} read them and trained in "
+            text=f"the solver wrote its files in {solver}, then the {_twins_text(document)} read them and trained in "
             f"{twins}; times as long as the slower of these: {', '.join(ways)}",
             label="separate",
             on=FULL,
@@ -171,10 +173,10 @@ def _apart(document: Document) -> list[Part]:
     ]
 
 
-def _published(document: Document) -> list[Part]:
+def _published_parts(document: Document) -> list[Part]:
     """What was published, and ours beside it."""
-    rows = published(document)
-    sources = listed([*dict.fromkeys(source for _, _, source in rows)] or [""])
+    rows = published_rows(document)
+    sources = join_words([*dict.fromkeys(source for _, _, source in rows)] or [""])
     more = "times, what was published and checked: show --verbose, report.html"
     compared = couple.incomparable(document) is None
     return [
@@ -187,14 +189,14 @@ def _published(document: Document) -> list[Part]:
     ]
 
 
-def published(document: Document) -> list[tuple[str, str, str]]:
+def published_rows(document: Document) -> list[tuple[str, str, str]]:
     """(what was published, ours beside it, its source)."""
-    return [(row.words, _beside(document, row), row.source) for row in document.published]
+    return [(row.words, _compare_published(document, row), row.source) for row in document.published]
 
 
-def _unmeasured(document: Document, row: Published) -> str | None:
+def _why_not_comparable(document: Document, row: Published) -> str | None:
     """Why ours does not stand beside a published slow-down; None where it does."""
-    way = _way(row)
+    way = _way_label(row)
     if way not in document.ways:
         return f"not measured here: {name(way)} was not run"
     if row.consumers != document.consumers:
@@ -204,16 +206,16 @@ def _unmeasured(document: Document, row: Published) -> str | None:
     return f"not measured here: {why}" if why else None
 
 
-def _beside(document: Document, row: Published) -> str:
+def _compare_published(document: Document, row: Published) -> str:
     """Our slow-down beside a published one, or why there is none."""
-    if why := _unmeasured(document, row):
+    if why := _why_not_comparable(document, row):
         return why
     shared = "; its ranks shared cores" if SHARED_CORES in document.marks else ""
-    ratio = _said(couple.slowdown(document, _way(row), WORKFLOW))
-    return f"here {ratio} through {name(_way(row))}, {plural(document.consumers, 'twin')}{shared}"
+    ratio = _ratio(couple.slowdown(document, _way_label(row), WORKFLOW))
+    return f"here {ratio} through {name(_way_label(row))}, {plural(document.consumers, 'twin')}{shared}"
 
 
-def _way(row: Published) -> str:
+def _way_label(row: Published) -> str:
     return "sst" if row.coupling == STREAM else row.coupling
 
 
@@ -224,7 +226,7 @@ def _in_short(document: Document) -> str:
     for row in document.published:
         through = "a stream" if row.coupling == STREAM else name(row.coupling)
         words = f"{'below ' if row.bound else ''}{row.ratio:g} through {through}, {plural(row.consumers, 'model')}"
-        told.setdefault(_unmeasured(document, row) or f"see the table{shared}", []).append(words)
+        told.setdefault(_why_not_comparable(document, row) or f"see the table{shared}", []).append(words)
     return "; ".join(f"{'; '.join(rows)} ({ending})" for ending, rows in told.items())
 
 
@@ -262,13 +264,13 @@ def reason(document: Document) -> str:
     )
 
 
-def _timed(document: Document) -> list[Part]:
+def _time_parts(document: Document) -> list[Part]:
     """Where the time of each side went; BESIDE, which only computes, is for the page."""
     rows = []
     for case in (BESIDE, *document.ways):
         for side in (SOLVER, TWINS):
             parts = couple.shares(document, case, side)
-            shares = (couple.spread(document, case, side), parts.computed, parts.moved, parts.waited)
+            shares = (couple.time_spread(document, case, side), parts.computed, parts.moved, parts.waited)
             seconds = format_time(couple.median_of(document, case, side))
             rows.append([f"{name(case)}, {side}", seconds, *map(format_share, shares)])
     return [
@@ -290,7 +292,7 @@ def _timed(document: Document) -> list[Part]:
     ]
 
 
-def _carried(document: Document) -> list[Part]:
+def _traffic_parts(document: Document) -> list[Part]:
     """What the emulated file system carried in a trial, the seconds of calls, how busy its link was."""
     rows = []
     for way in document.ways:
@@ -318,7 +320,7 @@ def _carried(document: Document) -> list[Part]:
     ]
 
 
-def _checked(document: Document) -> list[Part]:
+def _check_parts(document: Document) -> list[Part]:
     """What was checked of every output, the ranges of its fields, the solver and the twins."""
     settings = document.settings
     losses = "; ".join(
@@ -357,7 +359,7 @@ def _checked(document: Document) -> list[Part]:
 def _slowdowns(document: Document) -> Figure:
     """Bars: times as long as alone, by way and side, with the 95 % intervals, beside what was published."""
     cases = [BESIDE, *document.ways]
-    names = [plain(name(case)) for case in cases]
+    names = [escape_markup(name(case)) for case in cases]
     bars = []
     for side in (WORKFLOW, SOLVER, TWINS):
         ratios = [couple.slowdown(document, case, side) for case in cases]
@@ -371,21 +373,21 @@ def _slowdowns(document: Document) -> Figure:
         "type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 1, "y1": 1,
         "line": {"color": "--ink", "width": 1, "dash": "dot"},
     }]  # fmt: skip
-    return {"data": compact(bars), "layout": drawn}
+    return {"data": round_floats(bars), "layout": drawn}
 
 
 def _trials(document: Document) -> Figure:
     """Dots: seconds of the workflow in each trial, by way."""
     dots = [
         {
-            "type": "scatter", "mode": "lines+markers", "name": plain(name(case)),
+            "type": "scatter", "mode": "lines+markers", "name": escape_markup(name(case)),
             "x": list(range(1, len(seconds) + 1)), "y": seconds,
         }
         for case in (BESIDE, *document.ways)
-        for seconds in [couple.elapsed(document, case, WORKFLOW).tolist()]
+        for seconds in [couple.side_seconds(document, case, WORKFLOW).tolist()]
     ]  # fmt: skip
     span = [0.5, len(couple.trials_of(document, BESIDE)) + 0.5]
     drawn = layout(300) | {"xaxis": axis("trial", dtick=1, range=span), "yaxis": axis("seconds", rangemode="tozero")}
     if TINY in document.marks:
         drawn["annotations"] = [not_a_measurement(TINY, drawn["height"])]
-    return {"data": compact(dots), "layout": drawn}
+    return {"data": round_floats(dots), "layout": drawn}

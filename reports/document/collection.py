@@ -63,7 +63,7 @@ def load_each(paths: Sequence[Path]) -> tuple[list[tuple[Result, Steps]], list[D
                 else:
                     new[file] = load(file, mark_altered=True)
             except DataError as error:
-                name = _name(file, path)
+                name = _shortest_name(file, path)
                 reason = str(error).replace(f"{file.parent}/", f"{name.parent}/")
                 unreadable[file] = Unreadable(printable(str(name)), printable(reason))
         pairs |= _by_creation(new)
@@ -74,7 +74,7 @@ def _by_creation(pairs: dict[Path, tuple[Result, Steps]]) -> list[tuple[Path, tu
     return sorted(pairs.items(), key=lambda item: (item[1][0].created, item[0]))
 
 
-def _name(file: Path, named: Path) -> Path:
+def _shortest_name(file: Path, named: Path) -> Path:
     """A file below the folder that a user named; at least its own folder and its name."""
     inner = file.relative_to(named.resolve()) if named.is_dir() else Path(file.name)
     return inner if len(inner.parts) > 1 else Path(file.parent.name) / file.name

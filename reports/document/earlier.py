@@ -23,33 +23,37 @@ SCHEMAS = ("dlio-bench/result/1", "dlio-bench/result/2", "dlio-bench/result/3", 
 
 
 def in_form(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document of an earlier schema in the present form; its metrics are blank until `worked_out` is asked."""
+    """The document of an earlier schema in the present form; its metrics are blank until `with_metrics` is asked."""
     blank = {name: {"value": 0.0, "unit": quantity.unit, "ci": None} for name, quantity in METRICS.items()}
     trials = document.get("trials")
     if document["schema"] == SCHEMAS[0]:
-        trials = _split(trials)
+        trials = _split_counts(trials)
     plan = document.get("plan")
     if isinstance(plan, dict) and plan.get("cache") == "cold":
         plan = {**plan, "cache": FIRST_EPOCH_COLD}
     return {**document, "schema": SCHEMA, "plan": plan, "trials": trials, "metrics": blank}
 
 
-def worked_out(result: Result, steps: Steps) -> Result:
+def with_metrics(result: Result, steps: Steps) -> Result:
     """The same with all metrics, what bound the run, and its marks. Its `digest` stays that of the file."""
     metrics = statistics.metrics(result, steps)
-    served = result.plan.cache in COLD_BEFORE and was_served_from_cache(result.measured) and SERVED not in result.marks
+    served = (
+        result.plan.cache in COLD_BEFORE
+        and was_served_from_cache(result.measured_trials)
+        and SERVED not in result.marks
+    )
     marks = [*result.marks, SERVED] if served else result.marks
     determined, of_models = bound.determine(result, metrics, steps), models.figures(result, steps)
     return replace(result, metrics=metrics, models=of_models, bound=determined, marks=marks)
 
 
-def _split(part: Any) -> Any:
+def _split_counts(part: Any) -> Any:
     """Trials, their epochs and passes, with bytes spared and bytes kept as two counts."""
     if isinstance(part, list):
-        return [_split(inner) for inner in part]
+        return [_split_counts(inner) for inner in part]
     if not isinstance(part, dict):
         return part
-    parts = {name: _split(value) if name in ("epochs", "validation") else value for name, value in part.items()}
+    parts = {name: _split_counts(value) if name in ("epochs", "validation") else value for name, value in part.items()}
     if isinstance(net := part.get("bytes_spared"), int | float):
         parts |= {"bytes_spared": max(net, 0), "bytes_kept": max(-net, 0)}
     return parts

@@ -16,15 +16,15 @@ def write_whole(path: Path, content: bytes) -> None:
 
     Raises EnvironmentFailure (disk full, no permission, read-only, ...): `path` then is as it was before.
     """
-    _published(path, [content], f" ({len(content)} bytes)")
+    _write_atomically(path, [content], f" ({len(content)} bytes)")
 
 
 def write_parts(path: Path, parts: Iterable[bytes]) -> None:
     """As `write_whole`, of a content that comes in parts and is never held as a whole."""
-    _published(path, parts, "")
+    _write_atomically(path, parts, "")
 
 
-def _published(path: Path, parts: Iterable[bytes], size: str) -> None:
+def _write_atomically(path: Path, parts: Iterable[bytes], size: str) -> None:
     part = atomic_files.part_of(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

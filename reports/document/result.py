@@ -108,14 +108,14 @@ def load(path: Path, *, mark_altered: bool = False) -> tuple[Result, Steps]:
     steps, same_steps = _load_steps(file, result, mark_altered=mark_altered)
     if (altered or not same_steps) and ALTERED not in result.marks:
         result = msgspec.structs.replace(result, marks=[*result.marks, ALTERED])
-    return earlier.worked_out(result, steps) if old else result, steps
+    return earlier.with_metrics(result, steps) if old else result, steps
 
 
 def _load_steps(file: Path, result: Result, *, mark_altered: bool) -> tuple[Steps, bool]:
     """The steps beside a result, and whether they are those that it was written with."""
     steps_path = file.with_name(result.steps_file.name)
     try:
-        packed = documents.read(steps_path)
+        packed = documents.read_document(steps_path)
     except (FileNotFoundError, UsageError, ValueError) as error:  # no file, or a name that no file can have
         raise DataError(f"'{steps_path}', which '{file}' refers to, is missing. Copy them together.") from error
     except OSError as error:

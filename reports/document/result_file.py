@@ -22,7 +22,7 @@ def save(document: Struct, folder: Path) -> Path:
 def schema(path: Path) -> str:
     """The schema that a file, or the result file of a folder, names; '' where it names none."""
     try:
-        head = json.loads(place(path).read_bytes())
+        head = json.loads(result_path(path).read_bytes())
     except (OSError, ValueError, RecursionError):
         return ""  # whoever loads it as another result says why
     return str(head.get("schema")) if isinstance(head, dict) else ""
@@ -30,7 +30,7 @@ def schema(path: Path) -> str:
 
 def content(wanted: str, path: Path) -> Any:
     """What stands in a file, or the result file of a folder. UsageError, EnvironmentFailure; DataError if altered."""
-    file = place(path)
+    file = result_path(path)
     told: Any = load_json(file, FIX)
     require_schema(told, [wanted], str(file), FIX)
     if told.get("digest") != digest(told):
@@ -38,6 +38,6 @@ def content(wanted: str, path: Path) -> Any:
     return told
 
 
-def place(path: Path) -> Path:
+def result_path(path: Path) -> Path:
     """A file, or the result file of a folder."""
     return path / RESULT_NAME if path.is_dir() else path

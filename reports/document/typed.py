@@ -29,7 +29,7 @@ def convert(document: Any, kind: type[T]) -> T:
 
 def to_json(document: msgspec.Struct) -> dict[str, Any]:
     """A document in JSON's own types; NumPy's numbers become Python's, and paths strings."""
-    return dict(msgspec.to_builtins(document, enc_hook=_plain))
+    return dict(msgspec.to_builtins(document, enc_hook=_as_json_value))
 
 
 def load_json(path: Path, fix: str, refuse: type[BenchError] = DataError) -> Any:
@@ -38,7 +38,7 @@ def load_json(path: Path, fix: str, refuse: type[BenchError] = DataError) -> Any
     fix: what the user can do instead, without a full stop.
     """
     try:
-        return documents.load_json(documents.read(path, f"{fix}."))
+        return documents.load_json(documents.read_document(path, f"{fix}."))
     except FileNotFoundError as error:
         raise UsageError(f"'{path}' does not exist. {fix}.") from error
     except OSError as error:
@@ -59,7 +59,7 @@ def require_schema(
         )
 
 
-def _plain(value: object) -> Any:
+def _as_json_value(value: object) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Path):

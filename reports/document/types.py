@@ -290,7 +290,7 @@ class Draft(Struct, frozen=True, kw_only=True):
     prediction: Prediction | None = None
 
     @property
-    def measured(self) -> list[Trial]:
+    def measured_trials(self) -> list[Trial]:
         """The trials that count: all but the warm-up ones."""
         return [trial for trial in self.trials if not trial.warmup]
 
@@ -319,7 +319,7 @@ class Result(Draft, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """ValueError if parts contradict each other: other metrics than the table's, a training without its figures."""
-        if not self.measured:
+        if not self.measured_trials:
             raise ValueError("trials has none that is not a warm-up")
         for name, mode in (("training", "train"), ("inference", "infer")):
             if any((getattr(trial, name) is not None) != (self.compute.mode == mode) for trial in self.trials):

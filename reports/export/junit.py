@@ -21,7 +21,7 @@ PACKAGE = "dlio-bench"
 TAGS = {"held": "system-out", "failed": "failure", "error": "error", "skipped": "skipped"}
 
 
-class Case(Struct, frozen=True, kw_only=True):
+class JunitCase(Struct, frozen=True, kw_only=True):
     """A test. kind: of a failure or an error; message: why; text: more of it."""
 
     group: str
@@ -41,13 +41,13 @@ class Suite(Struct, frozen=True, kw_only=True):
     created: str
     seconds: float
     facts: Mapping[str, str]
-    cases: Sequence[Case]
+    cases: Sequence[JunitCase]
     says: str = ""
 
 
 def of_results(results: Sequence[Exported]) -> str:
     """A suite for each result, a case for each check; metrics are properties. A suite's time is that of all trials."""
-    return _document([*map(_checked, results)])
+    return _document([*map(_checks_suite, results)])
 
 
 def of_judgement(judgement: Judgement, *, acceptance: bool = False) -> str:
@@ -63,13 +63,13 @@ def of_judgement(judgement: Judgement, *, acceptance: bool = False) -> str:
         created=max((judged.created for judged in judgement.results), default="1970-01-01T00:00:00")[:19],
         seconds=sum(judged.seconds for judged in judgement.results),
         facts=facts,
-        cases=[*_judged_cases(judgement, acceptance=acceptance), *_missing_cases(judgement)],
+        cases=[*_judgement_cases(judgement, acceptance=acceptance), *_missing_cases(judgement)],
         says="\n".join(judgement.reasons),
     )
     return _document([suite])
 
 
-def _checked(exported: Exported) -> Suite:
+def _checks_suite(exported: Exported) -> Suite:
     """The suite of a result without limits."""
     result, metrics = exported.result, exported.metrics
     facts = {"class": result.class_, "marks": "; ".join(result.marks), "digest": result.digest}
@@ -81,20 +81,22 @@ def _checked(exported: Exported) -> Suite:
     for check in exported.checks:
         told = f"expected {check.expected}; found {check.found}"
         if check.ok:
-            cases.append(Case(group=name, name=check.name, text=told))
+            cases.append(JunitCase(group=name, name=check.name, text=told))
         else:
-            cases.append(Case(group=name, name=check.name, outcome="failed", kind="check", message=told, text=told))
+            cases.append(
+                JunitCase(group=name, name=check.name, outcome="failed", kind="check", message=told, text=told)
+            )
     seconds = sum(result.seconds) + result.warmup_seconds
     host = next(iter(result.hosts))
     return Suite(name=name, host=host, created=result.created, seconds=seconds, facts=facts, cases=cases)
 
 
-def _judged_cases(judgement: Judgement, *, acceptance: bool) -> Iterator[Case]:
+def _judgement_cases(judgement: Judgement, *, acceptance: bool) -> Iterator[JunitCase]:
     """Of results, whatever became of them."""
     places = [(judged.workload, judged.reader, judged.scale) for judged in judgement.results]
     for judged, place in zip(judgement.results, places, strict=True):
         name = f"{judged.reader} {judged.scale}{f' {judged.digest}' if places.count(place) > 1 else ''}"
-        case = partial(Case, group=f"{PACKAGE}.{judged.workload}", name=name, seconds=judged.seconds)
+        case = partial(JunitCase, group=f"{PACKAGE}.{judged.workload}", name=name, seconds=judged.seconds)
         details = "\n".join(map(_line, judged.findings))
         if judged.verdict == "invalid":
             why = "\n".join(f"{reason.rule}: {reason.text}" for reason in judged.reasons)
@@ -114,17 +116,19 @@ def _judged_cases(judgement: Judgement, *, acceptance: bool) -> Iterator[Case]:
             yield case(text=f"{headline(judged)}\n{details}")
 
 
-def _missing_cases(judgement: Judgement) -> Iterator[Case]:
+def _missing_cases(judgement: Judgement) -> Iterator[JunitCase]:
     """Of limits without a result, and of files that hold none."""
     places = groupby(judgement.missing, lambda limit: (limit.workload, limit.reader, limit.scale))
     for (workload, reader, scale), group in places:
         findings = [*group]
-        case = partial(Case, group=f"{PACKAGE}.{workload}", name=f"{reader} {scale}", message=str(findings[0].reason))
+        case = partial(
+            JunitCase, group=f"{PACKAGE}.{workload}", name=f"{reader} {scale}", message=str(findings[0].reason)
+        )
         if findings[0].chosen:
             yield case(outcome="error", kind="INVALID", text="\n".join(map(_line, findings)))
         else:
             yield case(outcome="skipped")
-    error = partial(Case, group=f"{PACKAGE}.files", outcome="error", kind="INVALID")
+    error = partial(JunitCase, group=f"{PACKAGE}.files", outcome="error", kind="INVALID")
     for entry in judgement.unreadable:
         yield error(name=entry.file, message=entry.reason, text=entry.reason)
 
@@ -150,7 +154,7 @@ def _document(suites: Sequence[Suite]) -> str:
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _counts(cases: Sequence[Case]) -> dict[str, int]:
+def _counts(cases: Sequence[JunitCase]) -> dict[str, int]:
     of = Counter(case.outcome for case in cases)
     return {"tests": len(cases), "failures": of["failed"], "errors": of["error"], "skipped": of["skipped"]}
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from dlio_bench.reports.comparing.comparable import groups, ordered
+from dlio_bench.reports.comparing.comparable import by_group, groups
 from dlio_bench.reports.document.types import Metric, Result
 from dlio_bench.reports.export.measures import MEASURES, OVER_FIRST, measures
 from dlio_bench.reports.run import sentences, tables
@@ -19,7 +19,7 @@ SPECIAL = {letter: rf"\{letter}" for letter in "&%$#_{}"} | {
 
 def render(results: Sequence[Result]) -> str:
     """A table over both columns, which needs booktabs. Text is escaped; intervals stand in brackets."""
-    results = ordered(results)
+    results = by_group(results)
     named = [name for group in groups(results).values() for name in tables.labels(group)]
     known = measures(results)
     shown = [name for name in COLUMNS if any(entry[name].value is not None for entry in known)]
@@ -31,7 +31,7 @@ def render(results: Sequence[Result]) -> str:
         rows.append([*head, *(_cell(metric, metrics[metric]) for metric in shown)])
     heads = ["reader", "nodes×ranks", *(MEASURES[name].title for name in shown)]
     lines = [
-        r"\begin{table*}", r"\centering", rf"\caption{{{escaped(caption(results))}}}", r"\small",
+        r"\begin{table*}", r"\centering", rf"\caption{{{escape(caption(results))}}}", r"\small",
         rf"\begin{{tabular}}{{ll{'r' * len(shown)}}}", r"\toprule", _row(heads), r"\midrule", *map(_row, rows),
         r"\bottomrule", r"\end{tabular}", r"\end{table*}",
     ]  # fmt: skip
@@ -41,7 +41,7 @@ def render(results: Sequence[Result]) -> str:
 def caption(results: Sequence[Result]) -> str:
     """What the results are, how sure their numbers are, and what made them easier or less real."""
     titles = " + ".join(dict.fromkeys(result.workload.title for result in results))
-    said = f"{titles}, {sentences.certainty(*results)}"
+    said = f"{titles}, {sentences.describe_certainty(*results)}"
     if any(metrics[OVER_FIRST.name].ci for metrics in measures(results)):
         said += "; × first: time over that of the first reader with its 95 % bootstrap interval"
     return f"{said}. {worth(results)}"
@@ -57,13 +57,13 @@ def worth(results: Sequence[Result]) -> str:
     return " ".join([*said, *([f"INVALID: {'; '.join(invalid)}."] if invalid else [])])
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """A text that LaTeX prints letter by letter."""
     return "".join(SPECIAL.get(letter, letter) for letter in printable(text))
 
 
 def _row(cells: Sequence[str]) -> str:
-    return " & ".join(map(escaped, cells)) + r" \\"
+    return " & ".join(map(escape, cells)) + r" \\"
 
 
 def _cell(name: str, metric: Metric) -> str:

@@ -106,7 +106,7 @@ def _family(quantity: Quantity, values: Sequence[tuple[dict[str, str], Metric]])
     name = family(quantity)
     yield f"# TYPE {name} gauge"
     yield f"# UNIT {name} {UNITS[quantity.unit]}"
-    yield f"# HELP {name} {_escaped(quantity.meaning)}"
+    yield f"# HELP {name} {_escape(quantity.meaning)}"
     for labels, value in known:
         assert value.value is not None
         yield sample(name, labels | {"statistic": statistic(quantity.name)}, value.value)
@@ -122,9 +122,9 @@ def _labels(result: Measured) -> dict[str, str]:
 
 def sample(name: str, labels: Mapping[str, str], value: float) -> str:
     """A line: a name, its labels in braces, the value."""
-    inner = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+    inner = ",".join(f'{label}="{_escape(text)}"' for label, text in labels.items())
     return f"{name}{{{inner}}} {value!r}"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return printable(text).replace("\\", "\\\\").replace('"', '\\"')

@@ -32,9 +32,9 @@ def of_run(result: Result, values: Mapping[str, Floats | None] | str, asked: Set
     altered = [Reason("altered", f"its digest does not match: {WAS_ALTERED}")] if ALTERED in result.marks else []
     return [
         *altered,
-        *broken(result.checks),
+        *failed_check_reasons(result.checks),
         *_numbers(result, values),
-        *too_little([trial.elapsed_seconds for trial in result.measured], asked),
+        *too_little([trial.elapsed_seconds for trial in result.measured_trials], asked),
         *_steps(result, asked),
         *_caches(result, asked),
     ]
@@ -43,7 +43,7 @@ def of_run(result: Result, values: Mapping[str, Floats | None] | str, asked: Set
 def of_checkpoints(document: Document, asked: Settings) -> list[Reason]:
     """The same of a result of checkpoints. `min_steps` is for runs."""
     return [
-        *broken(checks(document)),  # made again from the trials
+        *failed_check_reasons(checks(document)),  # made again from the trials
         *differing(document.metrics, checkpoint_metrics.metrics(document.trials), "trials"),
         *too_little([trial.seconds for trial in document.trials], asked),
         *_caches_of_checkpoints(document, asked),
@@ -53,7 +53,7 @@ def of_checkpoints(document: Document, asked: Settings) -> list[Reason]:
 # ---- rules for results of every kind
 
 
-def broken(checks: Iterable[Check]) -> Iterator[Reason]:
+def failed_check_reasons(checks: Iterable[Check]) -> Iterator[Reason]:
     """Checks that did not hold."""
     for check in checks:
         if not check.ok:
@@ -69,8 +69,11 @@ def differing(stated: Mapping[str, Metric], again: Mapping[str, Metric], source:
             ("", (metric.value,), (worked_out.value,)),
             (".ci", metric.ci or (None,), worked_out.ci or (None,)),
         ):
-            if not _same(here, there):
-                yield Reason("metrics", f"metrics.{name}{what} is {_plain(here)}, its {source} give {_plain(there)}")
+            if not _are_same(here, there):
+                yield Reason(
+                    "metrics",
+                    f"metrics.{name}{what} is {_format_values(here)}, its {source} give {_format_values(there)}",
+                )
 
 
 def too_little(trial_seconds: Sequence[float], asked: Settings) -> Iterator[Reason]:
@@ -128,19 +131,19 @@ def _numbers(result: Result, values: Mapping[str, Floats | None] | str) -> Itera
         yield from differing(result.metrics, again, "steps")
 
 
-def _same(stated: tuple[float | None, ...], worked_out: tuple[float | None, ...]) -> bool:
+def _are_same(stated: tuple[float | None, ...], worked_out: tuple[float | None, ...]) -> bool:
     return len(stated) == len(worked_out) and all(
         a is b or (a is not None and b is not None and math.isclose(a, b, rel_tol=SAME, abs_tol=NOTHING))
         for a, b in zip(stated, worked_out, strict=True)
     )
 
 
-def _plain(values: tuple[float | None, ...]) -> str:
+def _format_values(values: tuple[float | None, ...]) -> str:
     return " … ".join("nothing" if value is None else f"{value:.6g}" for value in values)
 
 
 def _steps(result: Result, asked: Settings) -> Iterator[Reason]:
-    fewest = min(trial.steps for trial in result.measured)
+    fewest = min(trial.steps for trial in result.measured_trials)
     if fewest < asked.min_steps:
         yield Reason("min_steps", f"a trial has {plural(fewest, 'step')}, the limits ask for {asked.min_steps}")
 
@@ -156,17 +159,17 @@ def _caches(result: Result, asked: Settings) -> Iterator[Reason]:
         )
     if asked.cache not in (None, plan.cache) and not (asked.cache == "cold" and plan.cache in COLD_BEFORE):
         yield Reason("cache", f"the cache was {plan.cache} before each trial, the limits ask for {asked.cache}")
-    if not seen_cold(result):
+    if not was_seen_cold(result):
         hosts = result.environment.hosts.values()
         yield from too_small("the dataset has", result.dataset.stored_bytes, hosts, asked)
     yield from too_fast(result.value("pfs_bandwidth"), "read from files", plan.nodes, asked)
 
 
-def seen_cold(result: Result) -> bool:
+def was_seen_cold(result: Result) -> bool:
     """Whether every host was seen to have (nearly) nothing of the dataset in its page cache, whenever it was read."""
     if SERVED in result.marks:
         return False
-    hosts = [host for trial in result.measured for host in trial.cache.hosts.values()]
+    hosts = [host for trial in result.measured_trials for host in trial.cache.hosts.values()]
     held = any(check.name == "cold cache" and check.ok for check in result.checks)
     return held and bool(hosts) and all(host.attestable and not host.memory_backed for host in hosts)
 

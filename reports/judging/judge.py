@@ -13,7 +13,7 @@ from dlio_bench.reports.judging.judgement import Finding, Judged, Judgement, Lim
 from dlio_bench.reports.judging.limits import UNFAVOURABLE, Limit, Limits
 from dlio_bench.reports.numbers.intervals import coverage
 from dlio_bench.reports.numbers.metrics import SHARES
-from dlio_bench.reports.view.formatting import listed, plural
+from dlio_bench.reports.view.formatting import join_words, plural
 from dlio_bench.wrapping import printable
 
 NO_LIMITS: Literal["none"] = "none"  # the verdict of a result by itself
@@ -33,7 +33,7 @@ def classify(checks: Iterable[Check]) -> Class:
     return "INVALID" if any(not check.ok for check in checks) else "EXPLORE"
 
 
-def failed(result: Result) -> list[Check]:
+def failed_checks(result: Result) -> list[Check]:
     """The checks that did not hold, in their order."""
     return [check for check in result.checks if not check.ok]
 
@@ -52,7 +52,7 @@ def gravest_headline(results: Sequence[Result]) -> str:
 
 def reason(result: Result) -> str:
     """One sentence: why the result has the class and verdict it has."""
-    broken = failed(result)
+    broken = failed_checks(result)
     if ALTERED in result.marks:
         return f"its digest does not match: {WAS_ALTERED}"
     if broken:
@@ -74,7 +74,7 @@ def gravest(statuses: Iterable[int]) -> int:
 
 
 def _status(result: Result) -> int:
-    broken = failed(result)
+    broken = failed_checks(result)
     if any(check.name != CONTENT_CHECK for check in broken):
         return INVALID
     if broken:
@@ -82,7 +82,7 @@ def _status(result: Result) -> int:
     return LIMIT_MISSED if result.verdict == "fail" else PASS
 
 
-def required(judgement: Judgement, *, acceptance: bool) -> int:
+def required_status(judgement: Judgement, *, acceptance: bool) -> int:
     """The exit status of a judgement; at least 1 where the class ACCEPTANCE is required and it has another."""
     short = acceptance and judgement.class_ != "ACCEPTANCE"
     return gravest([judgement.status, LIMIT_MISSED if short else PASS])
@@ -100,7 +100,7 @@ def judge(
     not count (a run measures a part of what a contract names); else they make it INVALID.
     """
     once = {(result.digest, result.altered): result for result in measured}
-    results = sorted((_judged(result, limits) for result in once.values()), key=_order)
+    results = sorted((_judge_result(result, limits) for result in once.values()), key=_order)
     covered = {(finding.table, finding.metric, finding.side) for judged in results for finding in judged.findings}
     missing = [
         _missing(limit, chosen=not partial)
@@ -132,7 +132,8 @@ def _reasons(results: Sequence[Judged], missing: Sequence[Finding], unreadable: 
     findings = [finding for judged in counted for finding in judged.findings]
     findings = [finding for finding in findings if finding.undecided or finding.ok is not None]
     if unreadable:
-        yield f"{plural(len(unreadable), 'file')} without a readable result: {listed([one.file for one in unreadable])}"
+        files = join_words([one.file for one in unreadable])
+        yield f"{plural(len(unreadable), 'file')} without a readable result: {files}"
     if invalid := [judged for judged in counted if judged.verdict == "invalid"]:
         rules = dict.fromkeys(reason.rule for judged in invalid for reason in judged.reasons)
         yield f"{len(invalid)} of {plural(len(counted), 'result')} may not be used: {', '.join(rules)}"
@@ -149,15 +150,15 @@ def _reasons(results: Sequence[Judged], missing: Sequence[Finding], unreadable: 
         yield f"{len(findings)} of {plural(len(findings), 'limit')} held"
     explored = [judged for judged in counted if judged.class_ == "EXPLORE"]
     if capped := list(dict.fromkeys(mark for judged in explored for mark in judged.capped if mark != TINY)):
-        yield f"EXPLORE at best with {listed(capped)}, which allow_marks does not name"
+        yield f"EXPLORE at best with {join_words(capped)}, which allow_marks does not name"
     if any(TINY in judged.capped for judged in explored):
         yield f"EXPLORE at best with {TINY}, which allow_marks may not name: shrunken samples can accept no system"
     places = [_place(judged) for judged in counted]
     for judged in {_place(judged): judged for judged in counted if places.count(_place(judged)) > 1}.values():
-        yield f"{_name(judged)} has {places.count(_place(judged))} results: each must hold every limit"
+        yield f"{_entry_name(judged)} has {places.count(_place(judged))} results: each must hold every limit"
 
 
-def _judged(subject: Measured, limits: Limits) -> Judged:
+def _judge_result(subject: Measured, limits: Limits) -> Judged:
     known = {*subject.quantities, *subject.derived}
     covering = [
         limit
@@ -198,7 +199,7 @@ def _judged(subject: Measured, limits: Limits) -> Judged:
         created=printable(subject.created),
         hosts=sorted({printable(host) for host in subject.rank_hosts}),
         trials=len(subject.seconds),
-        seconds=_rounded(sum(subject.seconds)),
+        seconds=_round(sum(subject.seconds)),
         marks=[printable(mark) for mark in subject.marks],
         capped=[printable(mark) for mark in capped],
         class_="EXPLORE" if too_few or (capped and not reasons) else "INVALID" if reasons else "ACCEPTANCE",
@@ -211,12 +212,12 @@ def _judged(subject: Measured, limits: Limits) -> Judged:
 
 def _finding(limit: Limit, subject: Measured) -> Finding:
     metric = {**subject.metrics, **subject.derived}[limit.metric]
-    interval = None if metric.ci is None else (_rounded(metric.ci[0]), _rounded(metric.ci[1]))
-    median = None if metric.value is None else _rounded(metric.value)
+    interval = None if metric.ci is None else (_round(metric.ci[0]), _round(metric.ci[1]))
+    median = None if metric.value is None else _round(metric.value)
     found = median
     if limit.statistic != "median":
         found = None if interval is None else interval[limit.statistic == "ci_high"]
-    holds = [None if end is None else _holds(limit, end) for end in (found, *(interval or ()))]
+    holds = [None if end is None else _is_met(limit, end) for end in (found, *(interval or ()))]
     undecided = limit.statistic == UNFAVOURABLE[limit.side] and len({*holds}) > 1
     return replace(
         _missing(limit, chosen=True),
@@ -232,8 +233,8 @@ def _finding(limit: Limit, subject: Measured) -> Finding:
     )
 
 
-def _holds(limit: Limit, value: float) -> bool:
-    bound = _rounded(limit.bound)
+def _is_met(limit: Limit, value: float) -> bool:
+    bound = _round(limit.bound)
     return value >= bound if limit.side == "at_least" else value <= bound
 
 
@@ -248,7 +249,7 @@ def _missing(limit: Limit, *, chosen: bool) -> Finding:
         unit=limit.unit,
         limit=f"{limit.side.replace('_', ' ')} {limit.text}",
         side=limit.side,
-        bound=_rounded(limit.bound),
+        bound=_round(limit.bound),
         statistic=limit.statistic,
         ok=None,
         reason="there is no result of it" if chosen else "not chosen in this run",
@@ -256,7 +257,7 @@ def _missing(limit: Limit, *, chosen: bool) -> Finding:
     )
 
 
-def _rounded(value: float) -> float:
+def _round(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
@@ -270,5 +271,5 @@ def _place(entry: Judged | Finding) -> tuple[str, int, str, str]:
     return entry.workload, int(nodes) * 10**7 + int(ranks) if ranks else -1, entry.scale, entry.reader
 
 
-def _name(entry: Judged | Finding) -> str:
+def _entry_name(entry: Judged | Finding) -> str:
     return f"{entry.workload} · {entry.reader} · {entry.scale}"

@@ -117,7 +117,7 @@ def load(path: Path, workloads: Collection[str] = (), readers: Collection[str] =
     workloads, readers: the names that are known; without them, any name is taken.
     """
     try:
-        content = documents.read(path, f"{FIX}.")
+        content = documents.read_document(path, f"{FIX}.")
     except FileNotFoundError:
         raise UsageError(f"'{path}' does not exist. {FIX}.") from None
     except ValueError:  # a name that no file can have
@@ -132,7 +132,7 @@ def parse(content: bytes, path: Path, workloads: Collection[str] = (), readers: 
     try:
         document = documents.load_toml(content)
     except ValueError as error:
-        raise UsageError(f"'{path}' is not TOML: {_shown(str(error), '')}. {FIX}.") from None
+        raise UsageError(f"'{path}' is not TOML: {_format_value(str(error), '')}. {FIX}.") from None
     sha256 = hashlib.sha256(content).hexdigest()
     return _Parser(str(path), workloads, readers).limits(document, printable(path.name), sha256)
 
@@ -249,7 +249,7 @@ class _Parser:
         if not isinstance(value, str):
             raise self.fault(place, value, f"Write {EXAMPLES.get(unit, f'a number of {unit}')}")
         try:
-            return _parsed(value, unit)
+            return _parse_value(value, unit)
         except UsageError:
             raise self.fault(place, value, f"Write {EXAMPLES.get(unit, f'a number of {unit}')}") from None
 
@@ -267,12 +267,12 @@ class _Parser:
             raise self.fault("a table", name, "Write the name of a workload or of a reader")
 
     def fault(self, place: str, value: Any, fix: str) -> UsageError:
-        return UsageError(f"'{self.where}': {place} is {_shown(value)}. {fix}.")
+        return UsageError(f"'{self.where}': {place} is {_format_value(value)}. {fix}.")
 
     def unknown(self, what: str, name: Any, known: Collection[str], use: str | None = None) -> UsageError:
         guess = did_you_mean(name, known) if isinstance(name, str) else ""
         return UsageError(
-            f"'{self.where}': there is no {what} {_shown(name)}.{guess} Use {use or one_of([*known])}."
+            f"'{self.where}': there is no {what} {_format_value(name)}.{guess} Use {use or one_of([*known])}."
         )  # fmt: skip
 
 
@@ -286,7 +286,7 @@ EXAMPLES = {
 }
 
 
-def _parsed(text: str, unit: str) -> float:
+def _parse_value(text: str, unit: str) -> float:
     """'10.8 GB/s' of a unit as a number of it. UsageError."""
     if unit == RATE and not text.rstrip().endswith("/s"):
         raise UsageError(f"'{text}' is no rate.")
@@ -313,7 +313,7 @@ def _is_plain(name: str) -> bool:
     return name.isprintable() and len(name) <= _LONGEST
 
 
-def _shown(value: Any, quote: str = "'") -> str:
+def _format_value(value: Any, quote: str = "'") -> str:
     """A value of the file in a message: short, and without control characters."""
     text = value if isinstance(value, str) else str(value)
     text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text[:80])

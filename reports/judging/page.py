@@ -6,7 +6,7 @@ from dlio_bench.reports.document.types import Metric
 from dlio_bench.reports.judging.judgement import Finding, Judgement
 from dlio_bench.reports.judging.judgement import Judged as Result
 from dlio_bench.reports.judging.limits import JUDGED
-from dlio_bench.reports.judging.text import UNDECIDED, asked, headline
+from dlio_bench.reports.judging.text import UNDECIDED, headline, requirement_lines
 from dlio_bench.reports.view.formatting import interval, number, plural
 
 MISSED = "MISSED"
@@ -67,11 +67,11 @@ class Judged(Struct, frozen=True):
         return sorted(found, key=lambda limit: limit.outcome != MISSED)
 
 
-def judged(judgement: Judgement) -> Judged:
+def page_groups(judgement: Judgement) -> Judged:
     """What the page shows of it; limits that do not count are left out."""
     groups = [
         Group(
-            _named(entry),
+            _group_name(entry),
             entry.digest,
             headline(entry),
             tuple(f"{reason.rule}: {reason.text}" for reason in entry.reasons),
@@ -81,7 +81,7 @@ def judged(judgement: Judgement) -> Judged:
         if entry.verdict != "none"
     ]
     groups += [
-        Group(_named(finding), "", "INVALID", (f"{finding.reason}",), (_limit(finding),))
+        Group(_group_name(finding), "", "INVALID", (f"{finding.reason}",), (_limit(finding),))
         for finding in judgement.missing
         if finding.chosen
     ]
@@ -91,26 +91,26 @@ def judged(judgement: Judgement) -> Judged:
         headline(judgement),
         MEANS.get(headline(judgement), ""),
         tuple(judgement.reasons),
-        tuple(sorted(groups, key=lambda group: GRAVEST.get(tone(group.headline), len(GRAVEST)))),
+        tuple(sorted(groups, key=lambda group: GRAVEST.get(colour_class(group.headline), len(GRAVEST)))),
         f"{limits.name}{f', version {limits.version}' if limits.version else ''}",
         limits.sha256,
-        "; ".join(asked(limits.settings)),
-        "; ".join(dict.fromkeys(map(_meaning, judgement.findings))),
+        "; ".join(requirement_lines(limits.settings)),
+        "; ".join(dict.fromkeys(map(_metric_meaning, judgement.findings))),
     )
 
 
-def tone(words: str) -> str:
+def colour_class(words: str) -> str:
     """The class of colour of a headline: its verdict; of EXPLORE, which passes nothing, its class."""
     return "explore" if words == "EXPLORE, PASS" else words.rpartition(" ")[2].lower()
 
 
-def _named(entry: Finding | Result) -> str:
+def _group_name(entry: Finding | Result) -> str:
     nodes, _, ranks = entry.scale.partition("x")
     scale = f"{plural(int(nodes), 'node')} x {plural(int(ranks), 'rank')}" if ranks else "any scale"
     return f"{entry.workload}, {'any reader' if entry.reader == '*' else entry.reader}, {scale}"
 
 
-def _meaning(finding: Finding) -> str:
+def _metric_meaning(finding: Finding) -> str:
     """'AU = compute / wall time', with the metric's title once."""
     known = JUDGED.get(finding.metric)
     if known is None:

@@ -8,7 +8,7 @@ from dlio_bench.reports.judging.limits import Settings
 from dlio_bench.reports.view.formatting import NOTHING, number, plural, short_interval
 from dlio_bench.reports.view.table import table_lines
 from dlio_bench.units import format_bytes, format_percent, format_seconds
-from dlio_bench.wrapping import WIDTH, wrapped
+from dlio_bench.wrapping import WIDTH, wrap
 
 HEAD = 11  # columns, as of the text of a result
 LABEL = 13
@@ -31,7 +31,7 @@ def render(judgement: Judgement) -> str:
 def _lines(judgement: Judgement) -> Iterator[str]:
     yield headline(judgement)
     for reason in judgement.reasons:
-        yield from wrapped(reason, "  ")
+        yield from wrap(reason, "  ")
     for judged in judgement.results:
         if judged.verdict != "none":
             yield from _result(judged)
@@ -44,26 +44,28 @@ def _lines(judgement: Judgement) -> Iterator[str]:
         yield from _list("unreadable", [f"{entry.file}: {entry.reason}" for entry in judgement.unreadable])
     yield ""
     if others := [judged for judged in judgement.results if judged.verdict == "none"]:
-        yield from _list("not judged", [f"{_name(judged)} ({judged.class_}): no limit is for it" for judged in others])
+        yield from _list(
+            "not judged", [f"{_judged_name(judged)} ({judged.class_}): no limit is for it" for judged in others]
+        )
     version = f", version {judgement.limits.version}" if judgement.limits.version else ""
     yield from _list("limits", [f"{judgement.limits.name}{version}"])
     yield from _list("sha256", [judgement.limits.sha256])
-    yield from _list("asked of all", ["; ".join(asked(judgement.limits.settings))])
+    yield from _list("asked of all", ["; ".join(requirement_lines(judgement.limits.settings))])
 
 
 def _result(judged: Judged) -> Iterator[str]:
     yield ""
-    name, head = _name(judged), headline(judged)
+    name, head = _judged_name(judged), headline(judged)
     yield f"  {name}{head:>{WIDTH - 2 - len(name)}}" if len(name) + len(head) < WIDTH - 2 else f"  {name}  {head}"
     for reason in judged.reasons:
-        yield from wrapped(reason.text, f"    {reason.rule}: ", 6)
+        yield from wrap(reason.text, f"    {reason.rule}: ", 6)
     heads = ["", "metric", "limit", "found", _covering(judged)]
     rows = [
         [
             _outcome(finding),
             finding.metric,
             _limit(finding),
-            _shown(finding, finding.found),
+            _format_value(finding, finding.found),
             short_interval(Metric(finding.median, finding.unit, finding.interval)),
         ]
         for finding in judged.findings
@@ -87,7 +89,7 @@ def _limit(finding: Finding) -> str:
     return f"{SIGNS[side]} {finding.limit.removeprefix(side).strip()}"
 
 
-def _shown(finding: Finding, value: float | None) -> str:
+def _format_value(finding: Finding, value: float | None) -> str:
     """A value in the metric's unit; in all digits where it would read as the limit itself that it misses."""
     text = number(Metric(value, finding.unit, None))
     if finding.ok is False and value is not None and text == number(Metric(finding.bound, finding.unit, None)):
@@ -96,16 +98,16 @@ def _shown(finding: Finding, value: float | None) -> str:
     return f"{text} "
 
 
-def _name(judged: Judged) -> str:
+def _judged_name(judged: Judged) -> str:
     return f"{judged.workload} · {judged.reader} · {judged.scale}"
 
 
 def _list(label: str, entries: Sequence[str]) -> Iterator[str]:
     for position, entry in enumerate(entries):
-        yield from wrapped(entry, f"  {'' if position else label:<{LABEL}}")
+        yield from wrap(entry, f"  {'' if position else label:<{LABEL}}")
 
 
-def asked(settings: Settings) -> Iterator[str]:
+def requirement_lines(settings: Settings) -> Iterator[str]:
     """What the limits ask of every result, in words."""
     yield f"at least {plural(settings.trials, 'trial')}"
     if settings.min_seconds:

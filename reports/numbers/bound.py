@@ -110,7 +110,7 @@ def determine(draft: Draft, metrics: Mapping[str, Metric], steps: Steps) -> Boun
 
 def gather(draft: Draft, metrics: Mapping[str, Metric], steps: Steps) -> Facts:
     """The facts of one result."""
-    trials, mode = draft.measured, draft.compute.mode
+    trials, mode = draft.measured_trials, draft.compute.mode
 
     def value(name: str) -> float:
         known = metrics[name].value
@@ -122,11 +122,11 @@ def gather(draft: Draft, metrics: Mapping[str, Metric], steps: Steps) -> Facts:
         emulated=mode == "emulate",
         ranks=draft.plan.ranks,
         elapsed=value("elapsed_seconds"),
-        stall=_waited(draft, steps),
+        stall=_waiting_share(draft, steps),
         worst_stall=value("own_stall_share_worst_rank"),
         exchange=value("share_exchange"),
         over_bound=metrics["over_bound"].value,
-        stalled=float(np.median(_stalled(draft, steps).sum(axis=1))),
+        stalled=float(np.median(_stall_seconds(draft, steps).sum(axis=1))),
         busy=_median(trials, "host_cpu_busy_share"),
         iowait=_median(trials, "host_iowait_share"),
         cores=_median(trials, "cores"),
@@ -140,16 +140,16 @@ def gather(draft: Draft, metrics: Mapping[str, Metric], steps: Steps) -> Facts:
     )
 
 
-def _stalled(draft: Draft, steps: Steps) -> Floats:
+def _stall_seconds(draft: Draft, steps: Steps) -> Floats:
     """Seconds in get, in training and in validation passes, [measured trials, ranks]."""
-    rows = statistics.measured(draft)
+    rows = statistics.measured_positions(draft)
     validation = statistics.validation(steps, "validation_stall")[rows].sum(axis=2)
     return np.asarray(steps["stall"][rows].sum(axis=2) + validation, dtype=np.float64)
 
 
-def _waited(draft: Draft, steps: Steps) -> float:
+def _waiting_share(draft: Draft, steps: Steps) -> float:
     """Share of the elapsed time that the job lost because data were missing; without validation it is `stall_share`."""
-    elapsed = np.array([trial.elapsed_seconds for trial in draft.measured])
+    elapsed = np.array([trial.elapsed_seconds for trial in draft.measured_trials])
     return float(np.median(statistics.job_waits(draft, steps) / elapsed))
 
 

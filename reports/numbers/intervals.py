@@ -21,7 +21,7 @@ SEED = 0x646C696F
 
 def coverage(trials: int, *, mean: bool = False) -> float:
     """The share of repetitions whose `interval` of so many trials holds the true median, or mean."""
-    return LEVEL if mean else _covered(_from_end(trials), trials)
+    return LEVEL if mean else _coverage(_from_end(trials), trials)
 
 
 def centre(values: Floats, *, mean: bool = False) -> float:
@@ -51,7 +51,7 @@ def ratio_interval(before: Floats, after: Floats, *, paired: bool) -> tuple[floa
     whole round down cancels out. Otherwise each is drawn on its own. None too if `before` may be 0. In 4000 seeded
     draws of 5 to 10 trials it covered 93 to 97 %.
     """
-    drawn = _drawn_medians(before, after, paired=paired)
+    drawn = _resampled_medians(before, after, paired=paired)
     if drawn is None or (drawn[0] == 0).any():
         return None
     return _middle(drawn[1] / drawn[0])
@@ -65,7 +65,7 @@ def difference_interval(
     Of means it is Student's, of unpaired ones Welch's.
     """
     if not mean:
-        drawn = _drawn_medians(before, after, paired=paired)
+        drawn = _resampled_medians(before, after, paired=paired)
         return None if drawn is None else _middle(drawn[1] - drawn[0])
     if min(len(before), len(after)) < MIN_TRIALS:
         return None
@@ -88,10 +88,10 @@ def spread(values: Floats) -> float:
 
 def _from_end(trials: int) -> int:
     """The greatest k whose order statistics cover 95 %; 1 where none does."""
-    return max([k for k in range(1, trials // 2 + 1) if _covered(k, trials) >= LEVEL], default=1)
+    return max([k for k in range(1, trials // 2 + 1) if _coverage(k, trials) >= LEVEL], default=1)
 
 
-def _covered(k: int, trials: int) -> float:
+def _coverage(k: int, trials: int) -> float:
     """How likely at least k of so many trials lie on each side of the median."""
     return 1 - sum(comb(trials, below) for below in range(k)) * 0.5 ** (trials - 1)
 
@@ -114,7 +114,7 @@ def _resamples(trials: int, stream: int) -> npt.NDArray[np.int64]:
     return (words % np.uint64(trials)).astype(np.int64).reshape(RESAMPLES, trials)
 
 
-def _drawn_medians(before: Floats, after: Floats, *, paired: bool) -> tuple[Floats, Floats] | None:
+def _resampled_medians(before: Floats, after: Floats, *, paired: bool) -> tuple[Floats, Floats] | None:
     if min(len(before), len(after)) < MIN_TRIALS:
         return None
     rows = _resamples(len(before), 0)

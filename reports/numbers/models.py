@@ -36,12 +36,12 @@ def figures(draft: Draft, steps: Steps) -> list[ModelFigures]:
     if model is None:
         return []
     return [
-        _of_model(draft, steps, _name(draft, number), np.flatnonzero(model == number))
+        _of_model(draft, steps, _model_name(draft, number), np.flatnonzero(model == number))
         for number in range(len(draft.plan.models))
     ]
 
 
-def _name(draft: Draft, number: int) -> str:
+def _model_name(draft: Draft, number: int) -> str:
     """'model 0', or 'model 1: resnet50, rate 0.2'."""
     planned = draft.plan.models[number]
     rate = None if planned.learning_rate is None else f"rate {planned.learning_rate:g}"
@@ -50,7 +50,7 @@ def _name(draft: Draft, number: int) -> str:
 
 
 def _of_model(draft: Draft, steps: Steps, name: str, ranks: Ints) -> ModelFigures:
-    rows, plan = statistics.measured(draft), draft.plan
+    rows, plan = statistics.measured_positions(draft), draft.plan
     peers = Meetings(meetings(plan, steps).number)
     timed = {name: values if name == "epoch" else values[:, ranks] for name, values in part(steps, rows).items()}
     elapsed = steps["loop"][rows][:, ranks].max(axis=1)  # [trials]
@@ -73,20 +73,20 @@ def _of_model(draft: Draft, steps: Steps, name: str, ranks: Ints) -> ModelFigure
 
 def titles(result: Result) -> list[str]:
     """The titles of the columns that a result has."""
-    return [TITLES[name] for name in _known(result)]
+    return [TITLES[name] for name in _known_metrics(result)]
 
 
 def rows(result: Result) -> list[tuple[str, list[str]]]:
     """(name, cells) of each model, and of all together; empty where one model was trained."""
     if not result.models:
         return []
-    known = _known(result)
+    known = _known_metrics(result)
     each = [(model.name, [_cell(model.metrics[name], name) for name in known]) for model in result.models]
     whole = [NOTHING if name == FINAL_LOSS else number(result.metrics[name]) for name in known]
     return [*each, ("together", whole)]
 
 
-def _known(result: Result) -> list[str]:
+def _known_metrics(result: Result) -> list[str]:
     return [name for name in NAMES if any(model.metrics[name].value is not None for model in result.models)]
 
 
@@ -96,18 +96,18 @@ def _cell(metric: Metric, name: str) -> str:
     return number(metric)
 
 
-def together(result: Result) -> str | None:
+def models_together(result: Result) -> str | None:
     """How fast several models are, each and together, and how often the dataset was read; None of one model."""
     if not result.models:
         return None
-    return f"{plural(len(result.models), 'model')}, {_rates(result)}; {_read(result)}"
+    return f"{plural(len(result.models), 'model')}, {_rates(result)}; {_file_system_reads(result)}"
 
 
 def brief(result: Result) -> str | None:
-    """As `together`, on one line."""
+    """As `models_together`, on one line."""
     if not result.models:
         return None
-    return f"{len(result.models)}, {_rates(result)}; dataset read {times_read(result):.1f} times"
+    return f"{len(result.models)}, {_rates(result)}; dataset read {dataset_reads(result):.1f} times"
 
 
 def _rates(result: Result) -> str:
@@ -117,12 +117,12 @@ def _rates(result: Result) -> str:
     return f"{each} samples/s each, {number(result.metrics['samples_per_second'])} together"
 
 
-def times_read(result: Result) -> float:
+def dataset_reads(result: Result) -> float:
     """How many times over the file system delivered what it has of the dataset, or was asked for it (`_counter`).
 
     In the measured trials: their bytes, over the stored bytes of an epoch x epochs, validation passes included.
     """
-    trials, passes, split = result.measured, result.plan.validation, result.dataset.validation
+    trials, passes, split = result.measured_trials, result.plan.validation, result.dataset.validation
     stored = result.dataset.stored_bytes * result.plan.epochs
     if passes is not None and split is not None:
         stored += split.stored_bytes * passes.passes
@@ -131,15 +131,15 @@ def times_read(result: Result) -> float:
 
 def _counter(result: Result) -> str:
     """An emulated file system counts what it delivers. Elsewhere page caches of nodes answer a part, uncounted."""
-    counted = EMULATED_PFS in result.marks and all(trial.bytes_device is not None for trial in result.measured)
+    counted = EMULATED_PFS in result.marks and all(trial.bytes_device is not None for trial in result.measured_trials)
     return "bytes_device" if counted else "bytes_requested"
 
 
-def _read(result: Result) -> str:
+def _file_system_reads(result: Result) -> str:
     counter, plan = _counter(result), result.plan
-    epoch = sum(getattr(trial, counter) for trial in result.measured) / len(result.measured) / plan.epochs
+    epoch = sum(getattr(trial, counter) for trial in result.measured_trials) / len(result.measured_trials) / plan.epochs
     who = "the emulated PFS delivered" if counter == "bytes_device" else "requested of the file system:"
     return (
         f"{who} {size(epoch)} an epoch, of a dataset of {size(result.dataset.stored_bytes)}: read "
-        f"{times_read(result):.1f} times"
+        f"{dataset_reads(result):.1f} times"
     )

@@ -60,7 +60,7 @@ def summary(table: Mapping[str, Floats | None], quantities: Mapping[str, Quantit
     return by_name
 
 
-def measured(draft: Draft) -> list[int]:
+def measured_positions(draft: Draft) -> list[int]:
     """Positions in draft.trials of the trials that count. Raises ValueError when all are warm-up."""
     positions = [position for position, trial in enumerate(draft.trials) if not trial.warmup]
     if not positions:
@@ -70,7 +70,7 @@ def measured(draft: Draft) -> list[int]:
 
 def median_trial(draft: Draft) -> int:
     """Position of the measured trial whose elapsed time is the median (the lower one of two)."""
-    positions = sorted(measured(draft), key=lambda position: float(draft.trials[position].elapsed_seconds))
+    positions = sorted(measured_positions(draft), key=lambda position: float(draft.trials[position].elapsed_seconds))
     return positions[(len(positions) - 1) // 2]
 
 
@@ -99,7 +99,7 @@ def validation(steps: Steps, name: str = "validation") -> Floats:
 
 def job_waits(draft: Draft, steps: Steps) -> Floats:
     """Seconds that the job loses because data are missing, in training and in validation passes, [measured trials]."""
-    rows = measured(draft)
+    rows = measured_positions(draft)
     stall, work = (validation(steps, f"validation_{name}")[rows] for name in ("stall", "busy"))
     passes = ((stall + work).max(axis=1) - work.max(axis=1)).sum(axis=1)
     return np.asarray(job_stall(part(steps, rows), meetings(draft.plan, steps)) + passes, dtype=np.float64)
@@ -107,7 +107,7 @@ def job_waits(draft: Draft, steps: Steps) -> Floats:
 
 def per_trial(draft: Draft, steps: Steps) -> dict[str, Floats | None]:
     """Each metric's values, float64 [measured trials], or None where it has no meaning."""
-    rows = measured(draft)
+    rows = measured_positions(draft)
     trials = [draft.trials[row] for row in rows]
     elapsed = _column(trials, "elapsed_seconds")
     epochs = [[epoch.seconds for epoch in trial.epochs] for trial in trials]
@@ -150,8 +150,8 @@ def per_trial(draft: Draft, steps: Steps) -> dict[str, Floats | None]:
         "no_io_seconds": no_io,
         "over_bound": elapsed / no_io if computes and (no_io > 0).all() else None,
         **{name: None if column is None else column / per_rank.get(name, 1) for name, column in counters.items()},
-        "allreduce_seconds": _reduced(trials),
-        "compute_overrun": _overrun(trials) if computes else None,
+        "allreduce_seconds": _reduce_seconds(trials),
+        "compute_overrun": _overrun_share(trials) if computes else None,
         "validation_seconds": np.median(validated, axis=1) if validated.size else None,
         "validation_stall_share": (waited / passes.sum(axis=2)).mean(axis=1) if validated.size else None,
         "share_validation": 1.0 - in_training.mean(axis=1),
@@ -212,7 +212,7 @@ def file_system_rate(trial: Trial) -> float:
     return sum(count for count, _ in read) / seconds if seconds else 0.0
 
 
-def _reduced(trials: list[Trial]) -> Floats | None:
+def _reduce_seconds(trials: list[Trial]) -> Floats | None:
     """Seconds of a rank's all-reduces, mean of the ranks; None where no gradients were exchanged."""
     reduced = [trial.training for trial in trials if trial.training and trial.training.allreduce_bytes]
     if len(reduced) < len(trials):
@@ -220,7 +220,7 @@ def _reduced(trials: list[Trial]) -> Floats | None:
     return np.asarray([training.allreduce_seconds for training in reduced], dtype=np.float64)
 
 
-def _overrun(trials: list[Trial]) -> Floats | None:
+def _overrun_share(trials: list[Trial]) -> Floats | None:
     """How far the compute phase ran past what was asked, as a share of it (0.02 = 2 % late)."""
     asked_seconds = _column(trials, "compute_asked_seconds")
     return _column(trials, "compute_actual_seconds") / asked_seconds - 1.0 if (asked_seconds > 0).all() else None

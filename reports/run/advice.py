@@ -10,9 +10,9 @@ from dlio_bench.reports.document.types import Result
 from dlio_bench.reports.numbers.bound import CHECKPOINTS
 from dlio_bench.reports.numbers.intervals import MIN_TRIALS
 from dlio_bench.reports.numbers.meetings import Steps
-from dlio_bench.reports.numbers.statistics import measured, phase_shares
-from dlio_bench.reports.run.sentences import once
-from dlio_bench.reports.view.formatting import format_ratio, format_share, listed
+from dlio_bench.reports.numbers.statistics import measured_positions, phase_shares
+from dlio_bench.reports.run.sentences import merge_sentences
+from dlio_bench.reports.view.formatting import format_ratio, format_share, join_words
 
 WIDE_SPREAD = 0.10
 """Trials further apart than this deserve a word: pyperf warns from a deviation of 10 %."""
@@ -40,12 +40,12 @@ def advice(result: Result, steps: Steps | None = None) -> list[str]:
 
 def shared_advice(labels: Sequence[str], results: Sequence[Result]) -> list[str]:
     """The advice on several results, that of one kind once."""
-    return [sentence for doubt in DOUBTS for sentence in once(labels, [doubt(result) for result in results])]
+    return [sentence for doubt in DOUBTS for sentence in merge_sentences(labels, [doubt(result) for result in results])]
 
 
 def slowest_rank(result: Result, steps: Steps) -> tuple[int, str, float, float]:
     """(rank, host, its stall share, mean stall share) of the rank that waits longest, by median over the trials."""
-    stalled = np.median(phase_shares(steps)[measured(result), :, 0], axis=0)
+    stalled = np.median(phase_shares(steps)[measured_positions(result), :, 0], axis=0)
     rank = int(stalled.argmax())
     hosts = result.environment.rank_hosts
     return rank, hosts[rank] if rank < len(hosts) else "?", float(stalled[rank]), float(stalled.mean())
@@ -120,7 +120,7 @@ def _checkpoints(result: Result) -> str | None:
 
 
 def _first_epoch(result: Result) -> str | None:
-    times = [[epoch.seconds for epoch in trial.epochs] for trial in result.measured]
+    times = [[epoch.seconds for epoch in trial.epochs] for trial in result.measured_trials]
     if len(times[0]) < 2:
         return None
     first = float(np.median([epochs[0] for epochs in times]))
@@ -138,7 +138,7 @@ def _first_epoch(result: Result) -> str | None:
 
 def _servers(result: Result) -> str | None:
     """Who of the reader's own delivered samples in later epochs: its tiers, other ranks; None where nobody did."""
-    later = [epoch for trial in result.measured for epoch in trial.epochs[1:]]
+    later = [epoch for trial in result.measured_trials for epoch in trial.epochs[1:]]
     parts = {
         "the reader's own tiers": ("bytes_ram", "bytes_local"),
         "other ranks": ("bytes_remote",),
@@ -148,11 +148,11 @@ def _servers(result: Result) -> str | None:
         for name, counters in parts.items()
         if any(getattr(epoch, counter) for epoch in later for counter in counters)
     ]
-    return listed(servers) if servers else None
+    return join_words(servers) if servers else None
 
 
-def _spread(result: Result) -> str | None:
-    elapsed = [trial.elapsed_seconds for trial in result.measured]
+def _spread_advice(result: Result) -> str | None:
+    elapsed = [trial.elapsed_seconds for trial in result.measured_trials]
     spread = (max(elapsed) - min(elapsed)) / float(np.median(elapsed))
     if len(elapsed) < 2 or spread <= WIDE_SPREAD:
         return None
@@ -162,9 +162,18 @@ def _spread(result: Result) -> str | None:
 
 
 def _few_trials(result: Result) -> str | None:
-    if len(result.measured) >= MIN_TRIALS:
+    if len(result.measured_trials) >= MIN_TRIALS:
         return None
     return f"--trials {MIN_TRIALS} or more give confidence intervals"
 
 
-DOUBTS = (_invalid, _checkpoints, _bound_ranks, _late_compute, _stall_beside_au, _first_epoch, _spread, _few_trials)
+DOUBTS = (
+    _invalid,
+    _checkpoints,
+    _bound_ranks,
+    _late_compute,
+    _stall_beside_au,
+    _first_epoch,
+    _spread_advice,
+    _few_trials,
+)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from dlio_bench.reports.document.types import Result
 from dlio_bench.reports.run import sentences, transfers
-from dlio_bench.reports.run.result_drawing import finished, parts, row_layout
-from dlio_bench.reports.view.drawing import INK, Figure, plain
+from dlio_bench.reports.run.result_drawing import finish_figure, parts, row_layout
+from dlio_bench.reports.view.drawing import INK, Figure, escape_markup
 from dlio_bench.reports.view.formatting import size
 
 ROW = 22  # px
@@ -45,18 +45,18 @@ def bytes_by_epoch(results: Sequence[Result]) -> Figure:
             "hovertext": [size(value) for value in values],
             "hovertemplate": "%{hovertext}<extra>%{fullData.name}</extra>",
         })  # fmt: skip
-    told = [f"{row.label}, epoch {row.epochs}: {_told(row, results)}" for row in table]
+    told = [f"{row.label}, epoch {row.epochs}: {_describe_row(row, results)}" for row in table]
     layout = row_layout(shape, "GB (10⁹ bytes)", ROW, rangemode="tozero") | {"barmode": "stack"}
     layout["legend"] |= {"traceorder": "normal"}
-    return finished(data, layout, f"Stacked bars: {'; '.join(told)}.", results)
+    return finish_figure(data, layout, f"Stacked bars: {'; '.join(told)}.", results)
 
 
 def _title(source: str, results: Sequence[Result]) -> str:
     if source == "bytes_requested":
         return f"{sentences.storage(results)} or caches"
-    return transfers.CACHED if source == transfers.CACHED else plain(sentences.title(source, results))
+    return transfers.CACHED if source == transfers.CACHED else escape_markup(sentences.title(source, results))
 
 
-def _told(row: transfers.Row, results: Sequence[Result]) -> str:
+def _describe_row(row: transfers.SourceRow, results: Sequence[Result]) -> str:
     told = [f"{title} {cell}" for title, cell in zip(transfers.titles(results), row.cells, strict=True) if cell != "-"]
     return ", ".join([f"useful {size(row.values['bytes_useful'])}", *told])

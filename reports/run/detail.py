@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from dlio_bench.reports.comparing.comparable import comparable, groups, ordered, refusals
-from dlio_bench.reports.comparing.comparison import answer, comparisons, credits, rows_of
+from dlio_bench.reports.comparing.comparable import by_group, comparable, groups, refusals
+from dlio_bench.reports.comparing.comparison import answer, axis_sentences, comparisons, rows_of
 from dlio_bench.reports.document.types import Result
 from dlio_bench.reports.judging import judge
 from dlio_bench.reports.numbers import models
@@ -12,16 +12,16 @@ from dlio_bench.reports.run import generated, predictions, sentences, tables, tr
 from dlio_bench.reports.run.advice import advice, shared_advice
 from dlio_bench.reports.run.machines import machines
 from dlio_bench.reports.view.formatting import NOTHING, format_time, number, plural
-from dlio_bench.reports.view.lines import HEAD, beneath, entry, listing, marks, metric, title
+from dlio_bench.reports.view.lines import HEAD, body_lines, entry, listing, marks, metric, title
 from dlio_bench.reports.view.table import INDENT, table_lines
-from dlio_bench.wrapping import wrapped
+from dlio_bench.wrapping import wrap
 
 CEILING = "of the ceiling"
 SENTENCES = {
     "I/O": sentences.io,
     "delivers": sentences.delivers,
     "streams": sentences.streams,
-    "models": models.together,
+    "models": models.models_together,
     "training": sentences.training,
     "checkpoints": sentences.checkpoint_load,
     "made": generated.sentence,
@@ -38,7 +38,7 @@ def lines(results: Sequence[Result]) -> Iterator[str]:
     Several results share one table of readers x nodes. Those that may not be compared get a block each instead, and
     the reason.
     """
-    yield from _single(results[0]) if len(results) == 1 else _several(results)
+    yield from _single(results[0]) if len(results) == 1 else _compare_details(results)
 
 
 def _single(result: Result) -> Iterator[str]:
@@ -52,13 +52,13 @@ def _single(result: Result) -> Iterator[str]:
     yield from listing("advice", advice(result))
 
 
-def _several(results: Sequence[Result]) -> Iterator[str]:
-    results = ordered(results)
+def _compare_details(results: Sequence[Result]) -> Iterator[str]:
+    results = by_group(results)
     labels, compared = tables.labels(results), {id(result) for result in comparable(results)}
     yield from title(results)
     yield from marks(results)
     for why in refusals(results) or [judge.reason(results[0])]:
-        yield from beneath(why)
+        yield from body_lines(why)
     if kept := [position for position, result in enumerate(results) if id(result) in compared]:
         yield ""
         yield from _side_by_side([results[position] for position in kept], [labels[position] for position in kept])
@@ -66,7 +66,7 @@ def _several(results: Sequence[Result]) -> Iterator[str]:
     for result in (result for result in results if id(result) not in compared):
         yield ""
         name = f"{result.workload.name} · " if len(workloads) > 1 else ""
-        yield from wrapped(
+        yield from wrap(
             f"{name}{sentences.reader(result)} · {sentences.scale(result)}", f"{judge.headline(result):<{HEAD}}"
         )
         yield from _block(result)
@@ -84,37 +84,37 @@ def _side_by_side(results: Sequence[Result], labels: Sequence[str]) -> Iterator[
     yield from _shares(results, labels)
     yield ""
     yield from listing("answer", answer(results))
-    yield from listing("credits", credits(results))
+    yield from listing("credits", axis_sentences(results))
     for comparison in compared:
         head = comparison.place if "," in comparison.place else f"at {comparison.place}"
         yield from listing(head, comparison.sentences)
     bounds = [f"{result.bound.by}: {'; '.join(result.bound.evidence[:2])}" for result in results]
     yield from listing("bound by", [f"{label}: {bound}" for label, bound in zip(labels, bounds, strict=True)])
     for label, tell in SENTENCES.items():
-        yield from listing(label, sentences.each(labels, results, tell))
+        yield from listing(label, sentences.sentences_of(labels, results, tell))
     for label, result in zip(labels, results, strict=True):
         if result.models:
             yield ""
             yield f"  {label}"
             yield from of_models(result)
-    yield from listing("checked", sentences.shared(labels, [[_held(result)] for result in results]))
+    yield from listing("checked", sentences.shared(labels, [[_passed_checks(result)] for result in results]))
 
 
 def _block(result: Result) -> Iterator[str]:
     """Reason, numbers, bound and checks of one result."""
-    yield from beneath(judge.reason(result))
+    yield from body_lines(judge.reason(result))
     yield ""
-    for check in judge.failed(result):
+    for check in judge.failed_checks(result):
         yield from entry("FAILED", f"{check.name}: expected {check.expected}; found {check.found}")
     yield from _numbers(result)
     yield from entry("bound by", f"{result.bound.by}: {'; '.join(result.bound.evidence)}")
-    yield from entry("checked", _held(result))
+    yield from entry("checked", _passed_checks(result))
 
 
 def _numbers(result: Result) -> Iterator[str]:
     """The metrics, one a line; how sure they are stands beside the first."""
     metrics, plan = result.metrics, result.plan
-    certainty = sentences.certainty(result)
+    certainty = sentences.describe_certainty(result)
     if sentences.has_interval(result):
         certainty = certainty.partition(",")[0]
     steps = f"{plural(plan.epochs, 'epoch')} of {plural(plan.steps_per_epoch, 'step')}"
@@ -154,7 +154,7 @@ def _numbers(result: Result) -> Iterator[str]:
     shares = ", ".join(f"{METRICS[name].title} {number(metrics[name])}" for name in names)
     harness = sentences.harness([result])
     yield from entry("time goes (mean)", shares if harness is None else f"{shares}; {harness}")
-    yield from entry("meanwhile", sentences.meanwhile(result))
+    yield from entry("meanwhile", sentences.describe_overlap(result))
 
 
 def of_models(result: Result) -> Iterator[str]:
@@ -164,14 +164,14 @@ def of_models(result: Result) -> Iterator[str]:
         yield from table_lines(["", *titles], [(name, *cells) for name, cells in rows])
 
 
-def _held(result: Result) -> str:
+def _passed_checks(result: Result) -> str:
     held = [f"{check.name}: {check.found}" for check in result.checks if check.ok]
     return "; ".join(held) or "nothing held"
 
 
 def _transfers(results: Sequence[Result]) -> Iterator[str]:
     """Bytes by epoch and source, where a cache, a tier or the emulation had a part in them."""
-    emulated = _marked(results, sentences.EMULATED_PFS)
+    emulated = _has_mark(results, sentences.EMULATED_PFS)
     rows = transfers.rows(results)
     if len(rows) == len(results) and not emulated and not any(row.copied for row in rows):
         return
@@ -185,7 +185,7 @@ def _transfers(results: Sequence[Result]) -> Iterator[str]:
     if misses := sum(row.misses for row in rows):
         yield from entry("misses", f"{misses:.0f} samples that other ranks were to send came from the file system")
     if emulated:
-        yield from listing("emulated PFS", sentences.emulated(results)[:1])
+        yield from listing("emulated PFS", sentences.emulation_sentences(results)[:1])
 
 
 def _predictions(results: Sequence[Result]) -> Iterator[str]:
@@ -205,7 +205,7 @@ def _predictions(results: Sequence[Result]) -> Iterator[str]:
     yield from listing("predictions", predictions.notes(results))
 
 
-def _marked(results: Sequence[Result], mark: str) -> bool:
+def _has_mark(results: Sequence[Result], mark: str) -> bool:
     return any(mark in result.marks for result in results)
 
 
@@ -231,7 +231,7 @@ def _table(results: Sequence[Result]) -> Iterator[str]:
         ratio = NOTHING if row is None else f"{row.ratio:.2f}"
         table.append([name, result.plan.nodes, *(number(result.metrics[metric]) for metric in shown), ratio])
     yield from table_lines(["reader", "nodes", "elapsed", "epoch", "delivered", "stall", "p99", "× first"], table)
-    yield from wrapped(sentences.certainty(*results), "  ")
+    yield from wrap(sentences.describe_certainty(*results), "  ")
 
 
 def _shares(results: Sequence[Result], labels: Sequence[str]) -> Iterator[str]:
@@ -243,4 +243,4 @@ def _shares(results: Sequence[Result], labels: Sequence[str]) -> Iterator[str]:
     ]
     yield from table_lines(["time goes (mean)", *heads], rows)
     if harness := sentences.harness(results):
-        yield from wrapped(harness, INDENT)
+        yield from wrap(harness, INDENT)

@@ -37,8 +37,8 @@ def plans(results: Sequence[Result]) -> dict[str, Folded]:
     """Plan, dataset, job and step time of the results, folded over results."""
     labels = tables.labels(results)
     parts: dict[str, list[Facts]] = {
-        "Plan": [flat(_plain(result.plan, "notes")) for result in results],
-        "Dataset": [flat(_plain(result.dataset)) for result in results],
+        "Plan": [flatten(_plain_fields(result.plan, "notes")) for result in results],
+        "Dataset": [flatten(_plain_fields(result.dataset)) for result in results],
         "Job": [_job(result.environment) for result in results],
         "Step time": [{"step": sentences.step_time(result)} | _sources(result) for result in results],
     }
@@ -50,7 +50,7 @@ def environment(results: Sequence[Result]) -> Folded:
     hosts: dict[str, Facts] = {}
     for label, result in zip(tables.labels(results), results, strict=True):
         for host, state in result.environment.hosts.items():
-            facts = flat(_plain(state))
+            facts = flatten(_plain_fields(state))
             if hosts.get(host, facts) != facts:
                 hosts[f"{host} ({label})"] = facts
             else:
@@ -66,22 +66,22 @@ def hosts_differ(environment: Folded) -> bool:
     return any(name not in OF_EACH and not name.startswith("room ") for name in environment.differing)
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> Facts:
+def flatten(values: Mapping[str, Any], prefix: str = "") -> Facts:
     """Nested facts as text by a spelled-out name: {'mount': {'type': 'ext4'}} -> {'mount type': 'ext4'}."""
     facts: Facts = {}
     for name, value in values.items():
         title = f"{prefix}{name}".replace("_", " ")
-        facts |= flat(value, f"{title} ") if isinstance(value, Mapping) else {title: _shown(name, value)}
+        facts |= flatten(value, f"{title} ") if isinstance(value, Mapping) else {title: _format_fact(name, value)}
     return facts
 
 
 def _job(environment: Environment) -> Facts:
     """Facts of the job rather than of a host; left out are measurements and long lists, shown elsewhere."""
-    facts = flat(_plain(environment, "hosts", "rank_hosts", "startup_seconds", "launcher"))
+    facts = flatten(_plain_fields(environment, "hosts", "rank_hosts", "startup_seconds", "launcher"))
     return facts | ({"launcher": environment.launcher.name} if environment.launcher else {})
 
 
-def _plain(part: msgspec.Struct, *apart: str) -> dict[str, Any]:
+def _plain_fields(part: msgspec.Struct, *apart: str) -> dict[str, Any]:
     """A part of a result in JSON's own values, without some of its fields."""
     return {name: value for name, value in msgspec.to_builtins(part).items() if name not in apart}
 
@@ -91,7 +91,7 @@ def _sources(result: Result) -> Facts:
     return {"kind": compute.kind or NOTHING, "source": compute.source or NOTHING}
 
 
-def _shown(name: str, value: Any) -> str:
+def _format_fact(name: str, value: Any) -> str:
     """One fact as text, in units where its name tells them."""
     if value is None:
         return NOTHING

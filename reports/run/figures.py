@@ -16,16 +16,16 @@ from dlio_bench.reports.run.result_drawing import (
     centres,
     colours,
     error_bars,
-    finished,
-    laid,
+    finish_figure,
+    lay_out_rows,
     parts,
     readers_of,
     row_layout,
     rows,
 )
 from dlio_bench.reports.view import drawing
-from dlio_bench.reports.view.drawing import INK, Figure, plain
-from dlio_bench.reports.view.formatting import format_share, format_time, format_times, interval, listed, number
+from dlio_bench.reports.view.drawing import INK, Figure, escape_markup
+from dlio_bench.reports.view.formatting import format_share, format_time, format_times, interval, join_words, number
 
 LEAST_LABELLED = 4  # per cent: narrower pieces of a bar have no room for their number
 BAR = 24  # px of a row
@@ -39,12 +39,12 @@ def times(results: Sequence[Result]) -> Figure:
     """
     shape, labels = rows(results), tables.labels(results)
     values = [result.metrics["elapsed_seconds"] for result in results]
-    trials = [[trial.elapsed_seconds for trial in result.measured] for result in results]
-    told = [_time_told(label, result) for label, result in zip(labels, results, strict=True)]
+    trials = [[trial.elapsed_seconds for trial in result.measured_trials] for result in results]
+    told = [_describe_time(label, result) for label, result in zip(labels, results, strict=True)]
     data: list[Figure] = [
         {"type": "bar", "orientation": "h", "y": shape.places, "x": [value.value for value in values], "name": "median",
          "marker": {"color": colours(results), "opacity": 0.5}, "showlegend": False,
-         "error_x": error_bars(centres(values)), "hovertext": [plain(said) for said in told],
+         "error_x": error_bars(centres(values)), "hovertext": [escape_markup(said) for said in told],
          "hovertemplate": "%{hovertext}<extra></extra>"},
         {"type": "scatter", "mode": "markers", "name": "a trial", "marker": {"color": INK, "size": 4},
          "y": [place + BELOW for place, seconds in zip(shape.places, trials, strict=True) for _ in seconds],
@@ -61,18 +61,22 @@ def times(results: Sequence[Result]) -> Figure:
     ends = {"type": "scatter", "mode": "markers", "x": [0], "y": [0], "yaxis": "y2", "opacity": 0, "showlegend": False,
             "hoverinfo": "skip"}  # fmt: skip
     layout = row_layout(shape, "elapsed time of a trial (s)", BAR, rangemode="tozero")
-    layout["yaxis2"] = layout["yaxis"] | {"overlaying": "y", "side": "right", "ticktext": _beside(results)}
-    return finished([*data, ends], layout, f"Bars: {'; '.join(told)}.", results)
+    layout["yaxis2"] = layout["yaxis"] | {"overlaying": "y", "side": "right", "ticktext": _row_ends(results)}
+    return finish_figure([*data, ends], layout, f"Bars: {'; '.join(told)}.", results)
 
 
-def _time_told(label: str, result: Result) -> str:
+def _describe_time(label: str, result: Result) -> str:
     """'naive: 5.2 s a trial, 94 % 5.1 s … 5.3 s'."""
     metric = result.metrics["elapsed_seconds"]
-    certain = f", {sentences.coverage(result)} {interval(metric)}" if metric.ci else f", {sentences.certainty(result)}"
+    certain = (
+        f", {sentences.coverage(result)} {interval(metric)}"
+        if metric.ci
+        else f", {sentences.describe_certainty(result)}"
+    )
     return f"{label}: {number(metric)} a trial{certain}"
 
 
-def _beside(results: Sequence[Result]) -> list[str]:
+def _row_ends(results: Sequence[Result]) -> list[str]:
     """What stands at the end of each row: '5.2 s · 0.61×'."""
     compared = rows_of(results)
     texts = []
@@ -83,7 +87,7 @@ def _beside(results: Sequence[Result]) -> list[str]:
     return texts
 
 
-def credited(results: Sequence[Result]) -> Figure | None:
+def credit_figure(results: Sequence[Result]) -> Figure | None:
     """Elapsed time behind over before each step on the way from the slow to the fastest reader of each node count.
 
     None where no result lies between them.
@@ -92,29 +96,31 @@ def credited(results: Sequence[Result]) -> Figure | None:
     for place, group in zip(dict.fromkeys(places(results, results)), groups(results).values(), strict=True):
         walk = comparison.walk(*comparison.extremes(group), group) if len(group) > 1 else []
         for before, after in walk:
-            axes = comparison.axes_changed(before, after)
-            change = axes_change(before, after).replace("->", "→") if len(axes) == 1 else listed(axes)
+            axes = comparison.differing_axes(before, after)
+            change = axes_change(before, after).replace("->", "→") if len(axes) == 1 else join_words(axes)
             ratio = after.value("elapsed_seconds") / before.value("elapsed_seconds")
             at = steps.setdefault(place, {})
-            at[change] = ratio, comparison.elapsed_ratio(before, after)
+            at[change] = ratio, comparison.elapsed_ratio_interval(before, after)
     if not steps:
         return None
-    told = [f"{at}, {change}: {_ratio_told(*step)}" for at, parts in steps.items() for change, step in parts.items()]
+    told = [
+        f"{at}, {change}: {_describe_ratio(*step)}" for at, parts in steps.items() for change, step in parts.items()
+    ]
     changes = [step for at in steps.values() for step in at.values()]
-    shape = laid({place: list(at) for place, at in steps.items()})
+    shape = lay_out_rows({place: list(at) for place, at in steps.items()})
     data: list[Figure] = [
         {"type": "bar", "orientation": "h", "y": shape.places, "base": 1, "x": [ratio - 1 for ratio, _ in changes],
          "marker": {"color": ["--better" if ratio < 1 else "--worse" for ratio, _ in changes], "opacity": 0.6},
-         "error_x": error_bars(changes), "hovertext": [plain(said) for said in told],
+         "error_x": error_bars(changes), "hovertext": [escape_markup(said) for said in told],
          "hovertemplate": "%{hovertext}<extra></extra>", "showlegend": False}
     ]  # fmt: skip
     layout = row_layout(shape, "after / before (×)", BAR)
     layout["shapes"] = [{"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1,
                          "line": {"color": INK, "width": 1}}]  # fmt: skip
-    return finished(data, layout, f"Bars: {'; '.join(told)}.", results)
+    return finish_figure(data, layout, f"Bars: {'; '.join(told)}.", results)
 
 
-def _ratio_told(ratio: float, ends: tuple[float, float] | None) -> str:
+def _describe_ratio(ratio: float, ends: tuple[float, float] | None) -> str:
     if ends is None:
         return f"{format_times(ratio)[0]}×, no interval"
     said, low, high = format_times(ratio, *ends)
@@ -134,7 +140,7 @@ def epochs(results: Sequence[Result]) -> Figure:
         seconds = [
             (place, epoch.seconds)
             for place, result in zip(shape.places, results, strict=True)
-            for trial in result.measured
+            for trial in result.measured_trials
             for epoch in trial.epochs
             if (epoch.epoch == 0) is first
         ]
@@ -144,12 +150,12 @@ def epochs(results: Sequence[Result]) -> Figure:
                 "y": [place for place, _ in seconds], "marker": {"color": INK, "size": 6, "symbol": symbol},
                 "hovertemplate": "%{x:.4g} s<extra>%{fullData.name}</extra>",
             })  # fmt: skip
-    told = [_epochs_told(label, result) for label, result in zip(labels, results, strict=True)]
+    told = [_describe_epochs(label, result) for label, result in zip(labels, results, strict=True)]
     layout = row_layout(shape, "time of an epoch (s)", BAR, rangemode="tozero")
-    return finished(data, layout, f"Bars: {'; '.join(told)}.", results)
+    return finish_figure(data, layout, f"Bars: {'; '.join(told)}.", results)
 
 
-def _epochs_told(label: str, result: Result) -> str:
+def _describe_epochs(label: str, result: Result) -> str:
     metrics = result.metrics
     if metrics["later_epochs_seconds"].value is None:
         return f"{label}: {number(metrics['epoch_seconds'])} an epoch"
@@ -180,7 +186,7 @@ def phases(results: Sequence[Result]) -> Figure:
         )
         for label, result in zip(labels, results, strict=True)
     ]  # fmt: skip
-    return finished(data, layout, f"Stacked bars: {'; '.join(told)}.", results)
+    return finish_figure(data, layout, f"Stacked bars: {'; '.join(told)}.", results)
 
 
 def scaling(results: Sequence[Result]) -> Figure:
@@ -203,17 +209,17 @@ def scaling(results: Sequence[Result]) -> Figure:
             "line": {"color": colour, "dash": "dot", "width": 1}, "name": "perfect scaling",
             "showlegend": len(data) == 1, "hoverinfo": "skip",
         })  # fmt: skip
-        at = listed([str(count) for count in nodes])
-        told.append(f"{reader}: {listed(list(map(number, rates)))} samples/s on {at} nodes")
+        at = join_words([str(count) for count in nodes])
+        told.append(f"{reader}: {join_words(list(map(number, rates)))} samples/s on {at} nodes")
     ticks = sorted({result.plan.nodes for result in results})
     layout = drawing.layout(340) | {
         "xaxis": drawing.axis("nodes", type="log", tickvals=ticks, ticktext=[str(tick) for tick in ticks]),
         "yaxis": drawing.log_axis("samples per second", [value for line in data for value in line["y"]]),
     }
-    return finished(data, layout, f"Lines: {'; '.join(told)}.", results)
+    return finish_figure(data, layout, f"Lines: {'; '.join(told)}.", results)
 
 
-def predicted(results: Sequence[Result]) -> Figure | None:
+def prediction_figure(results: Sequence[Result]) -> Figure | None:
     """Seconds of an epoch as predicted before the run, beside those measured; None where nothing was predicted."""
     made = [line for line in predictions.lines(results) if line.predicted is not None]
     if not made:
@@ -233,4 +239,4 @@ def predicted(results: Sequence[Result]) -> Figure | None:
         f"{format_time(line.measured)}" for line in made
     ]  # fmt: skip
     layout = row_layout(shape, "time of an epoch (s)", BAR, rangemode="tozero")
-    return finished(data, layout, f"Bars and marks: {'; '.join(told)}.", results)
+    return finish_figure(data, layout, f"Bars and marks: {'; '.join(told)}.", results)

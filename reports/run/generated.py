@@ -13,15 +13,15 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 def sentence(result: Result) -> str | None:
     """The distances before and behind the training; None of a network that makes no samples."""
-    return "; ".join(_sentence(made) for made in _of(result)) or None
+    return "; ".join(_sentence(made) for made in _generated_of(result)) or None
 
 
-def shown(result: Result) -> Iterator[tuple[str, list[list[str]], str | None]]:
+def generated_sections(result: Result) -> Iterator[tuple[str, list[list[str]], str | None]]:
     """(in words, the rows of a table, the picture as a data URI or None) of each network that made samples.
 
     A row: quantity, distance before and behind the training, -ln p before and behind.
     """
-    for made in _of(result):
+    for made in _generated_of(result):
         rows = [
             [quantity.name, *map(_statistic, (quantity.before, quantity.after))]
             + [NOTHING if each is None else f"{each.score:.4g}" for each in (quantity.before, quantity.after)]
@@ -30,7 +30,7 @@ def shown(result: Result) -> Iterator[tuple[str, list[list[str]], str | None]]:
         yield _summary(made), rows, _picture(made)
 
 
-def combined(made: Generated) -> tuple[float, float] | None:
+def combined_scores(made: Generated) -> tuple[float, float] | None:
     """The published score before and behind the training: -ln p of some quantities, added up. None where one of these
     has no distance. Source: sparticlesteve/atlas-gan @dde093a, notebooks/GANAnalysis.ipynb.
     """
@@ -40,8 +40,8 @@ def combined(made: Generated) -> tuple[float, float] | None:
     return (sums[0], sums[1]) if chosen and None not in (*before, *after) else None
 
 
-def _of(result: Result) -> list[Generated]:
-    last = result.measured[-1].training
+def _generated_of(result: Result) -> list[Generated]:
+    last = result.measured_trials[-1].training
     return [] if last is None else last.generated
 
 
@@ -54,7 +54,7 @@ def _sentence(made: Generated) -> str:
 
 def _summary(made: Generated) -> str:
     parts = [f"{made.samples} made samples beside as many held-out ones"] if made.samples else []
-    if (scores := combined(made)) is not None:
+    if (scores := combined_scores(made)) is not None:
         parts.append(f"-ln p of {', '.join(made.combined)} together {scores[0]:.4g} to {scores[1]:.4g}")
     return "; ".join([*parts, *([made.missing] if made.missing else [])])
 

@@ -11,14 +11,14 @@ from typing import Any
 from dlio_bench.reports import acceptance
 from dlio_bench.reports.acceptance import Campaign
 from dlio_bench.reports.comparing import repetition
-from dlio_bench.reports.comparing.comparable import comparable, ordered, refusals
-from dlio_bench.reports.comparing.comparison import answer, comparisons, credits, rows_of
+from dlio_bench.reports.comparing.comparable import by_group, comparable, refusals
+from dlio_bench.reports.comparing.comparison import answer, axis_sentences, comparisons, rows_of
 from dlio_bench.reports.document.files import write_whole
 from dlio_bench.reports.document.marks import ALTERED
 from dlio_bench.reports.document.types import Result
 from dlio_bench.reports.judging import judge
 from dlio_bench.reports.judging.judgement import Judgement, as_json
-from dlio_bench.reports.judging.page import Judged, judged, tone
+from dlio_bench.reports.judging.page import Judged, colour_class, page_groups
 from dlio_bench.reports.judging.text import headline
 from dlio_bench.reports.numbers import models
 from dlio_bench.reports.numbers.meetings import Steps
@@ -68,22 +68,22 @@ def page(
     pairs: Sequence[tuple[Result, Steps]], judgement: Judgement | None = None, campaign: Campaign | None = None
 ) -> str:
     """The page's HTML. Every text of a result is escaped; the figures' data are JSON in a script element."""
-    results = ordered([result for result, _ in pairs])
+    results = by_group([result for result, _ in pairs])
     steps_of = {id(result): steps for result, steps in pairs}
     pairs = [(result, steps_of[id(result)]) for result in results]
-    compared, labels, maps = comparable(results), tables.labels(results), _mapped(results)
+    compared, labels, maps = comparable(results), tables.labels(results), _heat_map_positions(results)
     drawn = drawings(pairs)
     shown_advice, all_advice = _advice(pairs)
     said = answer(results)
-    shown = None if judgement is None else judged(judgement)
+    shown = None if judgement is None else page_groups(judgement)
     return render(
         "report.html.j2",
         _head(results, shown, campaign),
         drawn,
         judged=shown,
-        tone=tone,
+        tone=colour_class,
         campaign=campaign,
-        accepted=None if campaign is None else acceptance.facts(campaign, results),
+        accepted=None if campaign is None else acceptance.campaign_facts(campaign, results),
         ceilings=acceptance.ceilings(results),
         judgement_digest="" if judgement is None else hashlib.sha256(as_json(judgement).encode()).hexdigest(),
         cards=_cards(results[0]) if len(pairs) == 1 else [],
@@ -93,8 +93,8 @@ def page(
         answer=said if len(said) <= MOST_ANSWERS else said[-1:],
         other_answers=said[:-1] if len(said) > MOST_ANSWERS else [],
         altered=ALTERED in {mark for result in results for mark in result.marks},
-        compared=_compared(results, judgement),
-        credits=credits(results),
+        compared=_comparison_rows(results, judgement),
+        credits=axis_sentences(results),
         comparisons=comparisons(results),
         refusals=refusals(results),
         maps=[(name, labels[position], _map_caption(*pairs[position])) for name, position in maps.items()],
@@ -107,20 +107,22 @@ def page(
         all_advice=all_advice,
         notes=sentences.shared(labels, [result.plan.notes for result in results]),
         several_models=[
-            (label, models.titles(result), models.rows(result), models.together(result))
+            (label, models.titles(result), models.rows(result), models.models_together(result))
             for label, result in zip(labels, results, strict=True)
             if result.models
         ],
         made=[
-            (label, *shown) for label, result in zip(labels, results, strict=True) for shown in generated.shown(result)
+            (label, *shown)
+            for label, result in zip(labels, results, strict=True)
+            for shown in generated.generated_sections(result)
         ],
         sections={
-            "Training": sentences.each(labels, results, sentences.training),
-            "Checkpoints": sentences.each(labels, results, sentences.checkpoint_load),
-            "Inference": sentences.each(labels, results, sentences.inference),
-            "Streams": sentences.each(labels, results, sentences.streams),
-            "Who reads what": sentences.each(labels, results, sentences.sharing),
-            "Validation passes": sentences.each(labels, results, sentences.validation),
+            "Training": sentences.sentences_of(labels, results, sentences.training),
+            "Checkpoints": sentences.sentences_of(labels, results, sentences.checkpoint_load),
+            "Inference": sentences.sentences_of(labels, results, sentences.inference),
+            "Streams": sentences.sentences_of(labels, results, sentences.streams),
+            "Who reads what": sentences.sentences_of(labels, results, sentences.sharing),
+            "Validation passes": sentences.sentences_of(labels, results, sentences.validation),
         },
         harness=sentences.harness(results),
         predictions=predictions.lines(results),
@@ -129,19 +131,19 @@ def page(
         transfers=transfers.rows(results),
         sources=transfers.titles(results),
         storage=sentences.storage(results),
-        pfs=next(iter(sentences.emulated(results)), None),
+        pfs=next(iter(sentences.emulation_sentences(results)), None),
         environment=(environment := facts.environment(results)),
         hosts_differ=facts.hosts_differ(environment),
         plans=facts.plans(results),
         repeats=repetition.lines(results),
         commands=list(dict.fromkeys(shlex.join(result.command) for result in results)),
-        certainty=sentences.certainty(*(compared or results)),
-        device_known=all(trial.bytes_device is not None for result in results for trial in result.measured),
+        certainty=sentences.describe_certainty(*(compared or results)),
+        device_known=all(trial.bytes_device is not None for result in results for trial in result.measured_trials),
         formatting=formatting,
     )
 
 
-def _mapped(results: Sequence[Result]) -> dict[str, int]:
+def _heat_map_positions(results: Sequence[Result]) -> dict[str, int]:
     """Positions of the results that get a heat map: those of the most nodes first, as they have the most ranks."""
     chosen = sorted(range(len(results)), key=lambda position: -results[position].plan.nodes)[:MOST_MAPS]
     return {f"map{position}": position for position in chosen}
@@ -159,14 +161,17 @@ def drawings(pairs: Sequence[tuple[Result, Steps]]) -> dict[str, Figure]:
     ceiling = step_figures.stall_ceiling(pairs)
     drawn: dict[str, Figure | None] = {
         "times": figures.times(beside) if beside else None,
-        "credits": figures.credited(beside) if beside else None,
+        "credits": figures.credit_figure(beside) if beside else None,
         "phases": figures.phases(results),
         "epochs": figures.epochs(beside) if beside else None,
         "scaling": figures.scaling(beside) if grown else None,
         "steps": step_figures.step_times(pairs),
-        **{name: step_figures.stall_map(*pairs[position], ceiling) for name, position in _mapped(results).items()},
+        **{
+            name: step_figures.stall_map(*pairs[position], ceiling)
+            for name, position in _heat_map_positions(results).items()
+        },
         "bytes": byte_figures.bytes_by_epoch(results),
-        "predicted": figures.predicted(results),
+        "predicted": figures.prediction_figure(results),
     }
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
@@ -186,7 +191,7 @@ def _head(results: Sequence[Result], shown: Judged | None, campaign: Campaign | 
         subjects=subjects,
         aside="" if campaign is None else campaign.system.description,
         badge=headline,
-        tone=tone(headline),
+        tone=colour_class(headline),
         marks=list(dict.fromkeys(mark for result in results for mark in result.marks)),
     )
 
@@ -205,7 +210,7 @@ def _cards(result: Result) -> list[dict[str, str]]:
     """The five numbers that one reader's page opens with."""
     metrics = result.metrics
     beside = {
-        "elapsed_seconds": sentences.certainty(result),
+        "elapsed_seconds": sentences.describe_certainty(result),
         "delivered_bandwidth": f"{sentences.source(result)} {formatting.number(metrics['pfs_bandwidth'])}",
         "stall_share": sentences.steady(metrics, "stall_share"),
         "au": "; ".join(part for part in (sentences.steady(metrics, "au"), "compute / wall time") if part),
@@ -222,7 +227,7 @@ def _cards(result: Result) -> list[dict[str, str]]:
     ]
 
 
-def _compared(results: Sequence[Result], judgement: Judgement | None) -> list[dict[str, str]]:
+def _comparison_rows(results: Sequence[Result], judgement: Judgement | None) -> list[dict[str, str]]:
     """The rows of the table that compares results: one a result."""
     rows = rows_of(results)
     verdicts = {} if judgement is None else {entry.digest: headline(entry) for entry in judgement.results}
@@ -274,7 +279,7 @@ def _case(label: str, result: Result, steps: Steps) -> dict[str, Any]:
         "hosts": machines,
         "policy": result.policy,
         "delivers": sentences.delivers(result) or "the fields as stored",
-        "options": ", ".join(f"{name} {value}" for name, value in facts.flat(result.policy.options).items()),
+        "options": ", ".join(f"{name} {value}" for name, value in facts.flatten(result.policy.options).items()),
         "launcher": shlex.join(launcher.argv) if launcher else "",
         "created": _to_seconds(result.created),
         "version": result.version,

@@ -10,7 +10,7 @@ from typing import Any
 
 from dlio_bench.reports.view.formatting import NOTHING, format_share, plural
 from dlio_bench.units import format_bytes, format_seconds
-from dlio_bench.wrapping import printable, wrapped
+from dlio_bench.wrapping import printable, wrap
 
 Record = Mapping[str, Any]
 
@@ -76,8 +76,8 @@ def view(
     records = of_last_run(records)
     last = records[-1]
     phase = last["phase"]
-    lines = [_clipped(printable(folder), width), _bar(last["progress"], width, ascii_only=ascii_only)]
-    lines += _row("phase", f"{phase}{_of(', result', last['result'], last['results'])}", width)
+    lines = [_clip(printable(folder), width), _bar(last["progress"], width, ascii_only=ascii_only)]
+    lines += _row("phase", f"{phase}{_count_of(', result', last['result'], last['results'])}", width)
     where = ", ".join(plural(last[f"{noun}s"], noun) for noun in ("node", "rank") if last[f"{noun}s"] is not None)
     lines += _row("reader", ", ".join(filter(None, (_text(last["reader"]), where))), width)
     lines += _row("trial", _steps(last), width)
@@ -98,7 +98,7 @@ def view(
     if last["message"]:
         lines += _row("", printable(last["message"]), width, most=3)
     if word := silence(quiet):
-        lines += ["", *wrapped(word, width=width)]
+        lines += ["", *wrap(word, width=width)]
     return lines
 
 
@@ -107,7 +107,7 @@ def line(record: Record) -> str:
     at = time.strftime("%H:%M:%S", time.localtime(record["time"]))
     parts = [at, record["phase"]]
     if record["phase"] in ENDED:
-        parts += [_meaning(record), record["message"]]
+        parts += [_status_meaning(record), record["message"]]
         return printable("  ".join(filter(None, parts)))
     parts += [record["reader"]]
     if record["nodes"] is not None and record["reader"]:
@@ -129,16 +129,16 @@ def line(record: Record) -> str:
 
 
 def _ending(last: Record, folder: str, width: int) -> list[str]:
-    lines = wrapped(f"The run has ended: {_meaning(last)}.", width=width)
+    lines = wrap(f"The run has ended: {_status_meaning(last)}.", width=width)
     if last["message"]:
-        lines += wrapped(printable(last["message"]), width=width, whole_words=True)[:5]
+        lines += wrap(printable(last["message"]), width=width, whole_words=True)[:5]
     if last["phase"] == "done":
-        results = wrapped(f"Its results: dlio-bench show {printable(folder)}", width=width, whole_words=True)
-        lines += [_clipped(each, width) for each in results]
+        results = wrap(f"Its results: dlio-bench show {printable(folder)}", width=width, whole_words=True)
+        lines += [_clip(each, width) for each in results]
     return lines
 
 
-def _meaning(record: Record) -> str:
+def _status_meaning(record: Record) -> str:
     """The exit status of a run that has ended. No run fails with 0."""
     status = record["exit_status"]
     if status is None or (record["phase"] == "failed" and status == 0):
@@ -159,20 +159,20 @@ def _bar(progress: float | None, width: int, *, ascii_only: bool) -> str:
 
 def _row(label: str, text: str, width: int, most: int = 2) -> list[str]:
     """A label and its text, in `most` lines at most."""
-    lines = wrapped(text or NOTHING, f"{label:<{_LABEL}}", width=width)
-    return [_clipped(each, width) for each in lines[:most]]
+    lines = wrap(text or NOTHING, f"{label:<{_LABEL}}", width=width)
+    return [_clip(each, width) for each in lines[:most]]
 
 
-def _clipped(text: str, width: int) -> str:
+def _clip(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 3]}..."
 
 
 def _steps(record: Record, between: str = ", ", first: str = "") -> str:
-    parts = (_of(first, record["trial"], record["trials"]), _of("epoch", record["epoch"], record["epochs"]))
-    return between.join(filter(None, (*parts, _of("step", record["step"], record["steps"])))) or NOTHING
+    parts = (_count_of(first, record["trial"], record["trials"]), _count_of("epoch", record["epoch"], record["epochs"]))
+    return between.join(filter(None, (*parts, _count_of("step", record["step"], record["steps"])))) or NOTHING
 
 
-def _of(noun: str, number: int | None, total: int | None) -> str:
+def _count_of(noun: str, number: int | None, total: int | None) -> str:
     if number is None:
         return ""
     return f"{noun} {number}{'' if total is None else f' of {total}'}".lstrip()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dlio_bench.reports.document.types import Result
 from dlio_bench.reports.judging import judge
 from dlio_bench.reports.judging.judgement import Judgement
-from dlio_bench.reports.judging.page import judged
+from dlio_bench.reports.judging.page import page_groups
 from dlio_bench.reports.numbers.metrics import METRICS
 from dlio_bench.reports.run import sentences, tables, text
 from dlio_bench.reports.view.formatting import interval, number
@@ -19,7 +19,7 @@ _MARKUP = re.compile(r"([\\`*_{}\[\]<>|#~&])")
 def render(results: Sequence[Result], judgement: Judgement | None = None) -> str:
     """The document, ending in a newline. judgement: of these results; without one each has its own class."""
     results = sorted(results, key=_place)
-    return "\n".join([*_answer(results, judgement), *_numbers(results), *_text(results)]) + "\n"
+    return "\n".join([*_answer_lines(results, judgement), *_numbers(results), *_text(results)]) + "\n"
 
 
 def _place(result: Result) -> tuple[object, ...]:
@@ -28,31 +28,31 @@ def _place(result: Result) -> tuple[object, ...]:
     return result.workload.name, plan.nodes, plan.ranks_per_node, result.created, result.digest
 
 
-def _answer(results: Sequence[Result], judgement: Judgement | None) -> Iterator[str]:
+def _answer_lines(results: Sequence[Result], judgement: Judgement | None) -> Iterator[str]:
     titles = " + ".join(dict.fromkeys(result.workload.title for result in results)) or "checkpoints"
     if judgement is None:
-        yield f"## {judge.gravest_headline(results)}: {_plain(titles)}"
+        yield f"## {judge.gravest_headline(results)}: {_escape(titles)}"
         yield ""
         labels = tables.labels(results)
-        yield from (f"- {_plain(why)}" for why in sentences.each(labels, results, judge.reason))
+        yield from (f"- {_escape(why)}" for why in sentences.sentences_of(labels, results, judge.reason))
         for label, result in zip(labels, results, strict=True):
-            for check in judge.failed(result):
+            for check in judge.failed_checks(result):
                 told = f"{check.name}: expected {check.expected}; found {check.found}"
-                yield f"- {_plain(f'{label}: {told}' if len(results) > 1 else told)}"
+                yield f"- {_escape(f'{label}: {told}' if len(results) > 1 else told)}"
         return
-    shown = judged(judgement)
-    yield f"## {shown.headline}: {_plain(titles)}"
+    shown = page_groups(judgement)
+    yield f"## {shown.headline}: {_escape(titles)}"
     yield ""
-    yield from (f"- {_plain(why)}" for why in shown.reasons)
+    yield from (f"- {_escape(why)}" for why in shown.reasons)
     for entry in judgement.results:
         for reason in entry.reasons:
-            yield f"- {_plain(f'{entry.workload} {entry.reader} {entry.scale}: {reason.rule}: {reason.text}')}"
+            yield f"- {_escape(f'{entry.workload} {entry.reader} {entry.scale}: {reason.rule}: {reason.text}')}"
     yield ""
     yield from _table(
         ("", "result", "metric", "limit", "found", "interval"),
         [(limit.outcome, limit.of, limit.metric, limit.limit, limit.found, limit.interval) for limit in shown.limits],
     )
-    yield f"\n{_plain(shown.file)}, sha256:{shown.sha256}"
+    yield f"\n{_escape(shown.file)}, sha256:{shown.sha256}"
 
 
 def _numbers(results: Sequence[Result]) -> Iterator[str]:
@@ -80,9 +80,9 @@ def _text(results: Sequence[Result]) -> Iterator[str]:
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     yield f"| {' | '.join(head)} |"
     yield f"|{' --- |' * len(head)}"
-    yield from (f"| {' | '.join(map(_plain, row))} |" for row in rows)
+    yield from (f"| {' | '.join(map(_escape, row))} |" for row in rows)
 
 
-def _plain(words: str) -> str:
+def _escape(words: str) -> str:
     """A text of a result, none of whose characters is markup."""
     return _MARKUP.sub(r"\\\1", printable(words))

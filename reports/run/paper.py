@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from dlio_bench.reports.comparing.comparable import ordered
+from dlio_bench.reports.comparing.comparable import by_group
 from dlio_bench.reports.document.files import write_whole
 from dlio_bench.reports.document.types import Result
-from dlio_bench.reports.export.latex import escaped, worth
+from dlio_bench.reports.export.latex import escape, worth
 from dlio_bench.reports.numbers.meetings import Steps
 from dlio_bench.reports.run import html, sentences, tables
 from dlio_bench.reports.view import static
@@ -30,8 +30,8 @@ def write(pairs: Sequence[tuple[Result, Steps]], folder: Path, kind: str) -> lis
     The marks of the results stand below each figure, and in each caption.
     """
     steps_of = {id(result): steps for result, steps in pairs}
-    results = ordered([result for result, _ in pairs])
-    labels, certainty, note = tables.labels(results), sentences.certainty(*results), worth(results)
+    results = by_group([result for result, _ in pairs])
+    labels, certainty, note = tables.labels(results), sentences.describe_certainty(*results), worth(results)
     files, blocks = [], []
     for name, figure in html.drawings([(result, steps_of[id(result)]) for result in results]).items():
         file = f"{name}.{kind}"
@@ -41,7 +41,7 @@ def write(pairs: Sequence[tuple[Result, Steps]], folder: Path, kind: str) -> lis
         files.append(file)
         blocks.append(
             f"\\begin{{figure}}\n\\centering\n\\includegraphics[width=\\columnwidth]{{{name}}}\n"
-            f"\\caption{{{escaped(f'{said}. {note}'.strip())}}}\n\\label{{fig:{name}}}\n\\end{{figure}}\n"
+            f"\\caption{{{escape(f'{said}. {note}'.strip())}}}\n\\label{{fig:{name}}}\n\\end{{figure}}\n"
         )
     write_whole(folder / "figures.tex", "\n".join(["% \\usepackage{graphicx}", *blocks]).encode())
     return [*files, "figures.tex"]

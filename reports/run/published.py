@@ -25,7 +25,7 @@ def values(results: Sequence[Result]) -> list[Value]:
     labels = tables.labels(results)
     told: dict[tuple[str, str, str], dict[str, list[str]]] = {}
     for label, result in zip(labels, results, strict=True):
-        for title, published, here, source in _of(result):
+        for title, published, here, source in _published_rows(result):
             told.setdefault((title, published, source), {}).setdefault(here, []).append(label)
     return [
         Value(title, known, "; ".join(_shared(here, names, len(labels)) for here, names in by_value.items()), source)
@@ -37,7 +37,7 @@ def _shared(here: str, names: Sequence[str], everyone: int) -> str:
     return here if len(names) == everyone else f"{here} ({', '.join(names)})"
 
 
-def _of(result: Result) -> list[tuple[str, str, str, str]]:
+def _published_rows(result: Result) -> list[tuple[str, str, str, str]]:
     """(title, published, here, source) of one result."""
     plan, compute = result.plan, result.compute
     rows = []
@@ -48,7 +48,7 @@ def _of(result: Result) -> list[tuple[str, str, str, str]]:
     step = compute.asked_step_seconds
     if step and compute.kind is not None and PUBLISHED in compute.kind and compute.source:
         asked, actual = (
-            sum(getattr(trial, f"compute_{which}_seconds") for trial in result.measured)
+            sum(getattr(trial, f"compute_{which}_seconds") for trial in result.measured_trials)
             for which in ("asked", "actual")
         )
         title = f"step time, batch {plan.batch}, {compute.device or 'device not named'} ({compute.kind})"

@@ -8,7 +8,7 @@ from dlio_bench.reports.comparing.comparable import groups, places
 from dlio_bench.reports.document.types import Metric, Result
 from dlio_bench.reports.run import tables
 from dlio_bench.reports.view import drawing
-from dlio_bench.reports.view.drawing import INK, Figure, compact, not_a_measurement
+from dlio_bench.reports.view.drawing import INK, Figure, not_a_measurement, round_floats
 
 COLOURS = tuple(f"--reader{number}" for number in range(8))
 DASH_NAMES = {"solid": "solid", "dash": "dashed", "dot": "dotted", "dashdot": "dash and dot", "longdash": "long dashes"}
@@ -37,11 +37,11 @@ class Rows(Struct, frozen=True):
 def rows(results: Sequence[Result]) -> Rows:
     """The rows of results in the order of `comparable.groups`."""
     parted = groups(results).values()
-    labels = flagged([name for group in parted for name in tables.labels(group)], results)
+    labels = flag_names([name for group in parted for name in tables.labels(group)], results)
     by_place: dict[str, list[str]] = {}
     for place, label in zip(places(results, results), labels, strict=True):
         by_place.setdefault(place, []).append(label)
-    return laid(by_place)
+    return lay_out_rows(by_place)
 
 
 def readers_of(results: Sequence[Result]) -> list[str]:
@@ -51,9 +51,9 @@ def readers_of(results: Sequence[Result]) -> list[str]:
     return [f"{result.workload.name} {name}" if several else name for result, name in zip(results, names, strict=True)]
 
 
-def flagged(names: Sequence[str], results: Sequence[Result]) -> list[str]:
-    """The names of results, 'prefetch · INVALID' of those that are no measurement; `finished` tells where all are."""
-    words = [_void(result) for result in results]
+def flag_names(names: Sequence[str], results: Sequence[Result]) -> list[str]:
+    """The names of results, 'prefetch · INVALID' where one is no measurement; `finish_figure` tells where all are."""
+    words = [_invalid_word(result) for result in results]
     return [f"{name} · {word}" if word and not all(words) else name for name, word in zip(names, words, strict=True)]
 
 
@@ -66,10 +66,10 @@ def parts(labels: Sequence[str], titles: Sequence[str], results: Sequence[Result
         place, name = owners[label]
         short = name if len(name) <= drawing.LINE else f"{name[: drawing.LINE - 1]}…"
         titled.setdefault(place, []).append(f"{short}, {title}")
-    return laid(titled)
+    return lay_out_rows(titled)
 
 
-def laid(parted: Mapping[str, Sequence[str]]) -> Rows:
+def lay_out_rows(parted: Mapping[str, Sequence[str]]) -> Rows:
     """The rows of names in groups, {heading: names}; a single group needs no heading."""
     places: list[float] = []
     headings: list[tuple[float, str]] = []
@@ -130,17 +130,17 @@ def centres(metrics: Sequence[Metric]) -> list[tuple[float | None, tuple[float, 
     return [(metric.value, metric.ci) for metric in metrics]
 
 
-def finished(data: list[Figure], layout: Figure, words: str, results: Sequence[Result]) -> Figure:
+def finish_figure(data: list[Figure], layout: Figure, words: str, results: Sequence[Result]) -> Figure:
     """The figure. words: what it shows, with its numbers, for those who cannot see it. A word lies across it when no
     result in it is a measurement.
     """
-    if all(map(_void, results)):
-        word = _void(results[0])
+    if all(map(_invalid_word, results)):
+        word = _invalid_word(results[0])
         mark = not_a_measurement(word, layout["height"])
         layout = layout | {"annotations": [*layout.get("annotations", []), mark]}
-    return dict(compact({"data": data, "layout": layout, "words": words}))
+    return dict(round_floats({"data": data, "layout": layout, "words": words}))
 
 
-def _void(result: Result) -> str:
+def _invalid_word(result: Result) -> str:
     """Why the times of a result are no measurement, in a word; '' where they are one."""
     return next((word for word in ("INVALID", "TINY") if result.class_ == word or word in result.marks), "")

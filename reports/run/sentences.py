@@ -29,7 +29,7 @@ def shared(labels: Sequence[str], sentences_of: Sequence[Sequence[str]]) -> list
     ]
 
 
-def once(labels: Sequence[str], said: Sequence[str | None]) -> list[str]:
+def merge_sentences(labels: Sequence[str], said: Sequence[str | None]) -> list[str]:
     """One sentence for what several results say in the same sense, '6 results: ...'; empty where none says anything."""
     speakers = [(label, sentence) for label, sentence in zip(labels, said, strict=True) if sentence]
     if not speakers:
@@ -42,7 +42,7 @@ def once(labels: Sequence[str], said: Sequence[str | None]) -> list[str]:
     return [sentence if len(speakers) == len(labels) else f"{len(speakers)} results: {sentence}"]
 
 
-def each(labels: Sequence[str], results: Sequence[Result], tell: Callable[[Result], str | None]) -> list[str]:
+def sentences_of(labels: Sequence[str], results: Sequence[Result], tell: Callable[[Result], str | None]) -> list[str]:
     """What `tell` says of the results, as `shared`; it says None where there is nothing to say."""
     return shared(labels, [[sentence] if (sentence := tell(result)) else [] for result in results])
 
@@ -70,7 +70,7 @@ def scales(results: Sequence[Result]) -> str:
 
 def trials(results: Sequence[Result]) -> str:
     """'5 trials', '3 to 5 trials'."""
-    return _range(sorted({len(result.measured) for result in results}), "trial")
+    return _range(sorted({len(result.measured_trials) for result in results}), "trial")
 
 
 def _range(counts: Sequence[int], noun: str, joint: str = " to ") -> str:
@@ -80,7 +80,7 @@ def _range(counts: Sequence[int], noun: str, joint: str = " to ") -> str:
 
 def shortness(result: Result) -> str:
     """Of a result whose trials are too short to be compared: what they have, and what they need."""
-    plan, least = result.plan, min(trial.elapsed_seconds for trial in result.measured)
+    plan, least = result.plan, min(trial.elapsed_seconds for trial in result.measured_trials)
     wanted = f"{plan.min_steps} steps"
     if plan.min_seconds:
         wanted = f"{format_time(plan.min_seconds)} and {wanted}"
@@ -90,7 +90,7 @@ def shortness(result: Result) -> str:
     )
 
 
-def certainty(*results: Result) -> str:
+def describe_certainty(*results: Result) -> str:
     """How the numbers were made: 'median of 3 trials, no confidence interval'."""
     sure = [result for result in results if has_interval(result)]
     if not sure:
@@ -102,7 +102,7 @@ def certainty(*results: Result) -> str:
 
 def coverage(result: Result, name: str = "elapsed_seconds") -> str:
     """How much the interval of a metric covers: '94 %'."""
-    return format_percent(intervals.coverage(len(result.measured), mean=name in SHARES))
+    return format_percent(intervals.coverage(len(result.measured_trials), mean=name in SHARES))
 
 
 def has_interval(result: Result) -> bool:
@@ -142,13 +142,13 @@ def shares(results: Sequence[Result]) -> list[str]:
         "share_checkpoint": any(
             (trial.training and trial.training.checkpoints) or trial.checkpoint_load
             for result in results
-            for trial in result.measured
+            for trial in result.measured_trials
         ),
     }
     return [name for name in SHARES if there.get(name, True)]
 
 
-def meanwhile(result: Result) -> str:
+def describe_overlap(result: Result) -> str:
     """What overlaps the trainer's phases: totals of a rank."""
     metrics = result.metrics
     counted = [counter for counter in COUNTERS.values() if counter.unit == SECONDS]
@@ -168,7 +168,7 @@ def harness(results: Sequence[Result]) -> str | None:
 
 def checkpoint_load(result: Result) -> str | None:
     """The checkpoints of a published size that were written beside the input; None without."""
-    loads = [trial.checkpoint_load for trial in result.measured if trial.checkpoint_load is not None]
+    loads = [trial.checkpoint_load for trial in result.measured_trials if trial.checkpoint_load is not None]
     if not loads:
         return None
     last, seconds = loads[-1], [each for load in loads for each in load.seconds]
@@ -195,7 +195,7 @@ def _read_from(load: CheckpointLoad) -> str:
 
 def training(result: Result) -> str | None:
     """What was trained, how gradients travelled and what came of it; None without training."""
-    compute, last = result.compute, result.measured[-1].training
+    compute, last = result.compute, result.measured_trials[-1].training
     if last is None:
         return None
     several = result.plan.models
@@ -230,7 +230,7 @@ def _of_pass(scores: Mapping[str, float]) -> str:
 
 def inference(result: Result) -> str | None:
     """What predicted, how much of the dataset, and how well; None without inference."""
-    compute, last = result.compute, result.measured[-1].inference
+    compute, last = result.compute, result.measured_trials[-1].inference
     if last is None:
         return None
     samples, plan = result.dataset.samples, result.plan
@@ -265,7 +265,7 @@ def sharing(result: Result) -> str | None:
             "counts once in samples/s"
         )
     requested = result.value("bytes_requested")
-    delivered = sum(trial.bytes_useful for trial in result.measured) / len(result.measured)
+    delivered = sum(trial.bytes_useful for trial in result.measured_trials) / len(result.measured_trials)
     return (
         f"model-parallel reading: all {copies} ranks read the whole dataset in one order, so that each sample is "
         f"delivered {copies} times ({format_bytes(delivered)} in a trial, {format_bytes(requested)} requested) and "
@@ -276,7 +276,7 @@ def sharing(result: Result) -> str | None:
 def validation(result: Result) -> str | None:
     """What a validation pass is and takes; None where there is none."""
     plan, metrics = result.plan.validation, result.metrics
-    passes = [epoch.validation for trial in result.measured for epoch in trial.epochs if epoch.validation]
+    passes = [epoch.validation for trial in result.measured_trials for epoch in trial.epochs if epoch.validation]
     if plan is None or not passes:
         return None
     requested = sum(validation_pass.bytes_requested for validation_pass in passes) / len(passes)
@@ -324,15 +324,15 @@ def streams(result: Result) -> str | None:
     if planned.queue is not None:
         most = f"{planned.queue} {'batch' if planned.queue == 1 else 'batches'}"
         parts.append(f"at most {most} in a stream, {planned.full} when it is full")
-    if batches := result.measured[-1].rank_batches:
+    if batches := result.measured_trials[-1].rank_batches:
         each = ", ".join(map(str, batches))
         if len(batches) > MOST_RANKS:
             each = f"{min(batches)} to {max(batches)} on {len(batches)} ranks"
-        parts.append(f"batches a rank: {each}{' (last trial)' if len(result.measured) > 1 else ''}")
+        parts.append(f"batches a rank: {each}{' (last trial)' if len(result.measured_trials) > 1 else ''}")
     return "; ".join(parts)
 
 
-def emulated(results: Sequence[Result]) -> list[str]:
+def emulation_sentences(results: Sequence[Result]) -> list[str]:
     """The emulated file systems in words, each once."""
     return list(dict.fromkeys(pfs.says for result in results if (pfs := result.environment.emulated_pfs)))
 
@@ -348,7 +348,7 @@ def source(result: Draft) -> str:
     """
     if result.dataset.folder.startswith(OBJECTS):
         return "from the object store"
-    counted = all(trial.bytes_device is not None for trial in result.measured)
+    counted = all(trial.bytes_device is not None for trial in result.measured_trials)
     return "from the file system" if counted else "requested of the file system"
 
 

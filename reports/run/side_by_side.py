@@ -11,8 +11,8 @@ from dlio_bench.reports.document.types import Result
 from dlio_bench.reports.run import sentences
 from dlio_bench.reports.run.tables import labels
 from dlio_bench.reports.view.formatting import format_times, number, plural
-from dlio_bench.reports.view.lines import clipped, fit
-from dlio_bench.wrapping import WIDTH, wrapped
+from dlio_bench.reports.view.lines import clip_lines, fit
+from dlio_bench.wrapping import WIDTH, wrap
 
 READER, CERTAIN, MARK = "reader", "95 %", "mark"
 INVALID = "INVALID"
@@ -44,10 +44,10 @@ def table(results: Sequence[Result], most: int) -> Iterator[str]:
     yield from legend
     hidden = len(rows) - len(shown)
     more = f"{plural(hidden, 'more row')}: --verbose; " if hidden else ""
-    said = sentences.certainty(*results)
+    said = sentences.describe_certainty(*results)
     if CERTAIN in heads:
         said = f"{said.partition(',')[0]}, {CERTAIN} bootstrap interval"
-    yield from clipped(wrapped(more + said, "  "), 1)
+    yield from clip_lines(wrap(more + said, "  "), 1)
 
 
 def lines_beside(results: Sequence[Result]) -> int:

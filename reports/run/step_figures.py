@@ -13,7 +13,7 @@ from dlio_bench.reports.document.types import Result
 from dlio_bench.reports.numbers import statistics
 from dlio_bench.reports.numbers.meetings import Floats, Steps
 from dlio_bench.reports.run import tables
-from dlio_bench.reports.run.result_drawing import DASH_NAMES, colours, dashes, finished, flagged, readers_of
+from dlio_bench.reports.run.result_drawing import DASH_NAMES, colours, dashes, finish_figure, flag_names, readers_of
 from dlio_bench.reports.view import drawing
 from dlio_bench.reports.view.drawing import INK, Figure
 from dlio_bench.reports.view.formatting import format_time, number, plural
@@ -43,10 +43,10 @@ def stall_map(result: Result, steps: Steps, ceiling: float) -> Figure:
         "shapes": _epoch_lines(steps["epoch"]),
     }
     layout["margin"] |= {"t": 30}
-    return finished(data, layout, _map_told(result, grid), [result])
+    return finish_figure(data, layout, _describe_map(result, grid), [result])
 
 
-def _map_told(result: Result, grid: Floats) -> str:
+def _describe_map(result: Result, grid: Floats) -> str:
     rank, step = np.unravel_index(int(grid.argmax()), grid.shape)
     by_rank = grid.sum(axis=1)
     worst = int(by_rank.argmax())
@@ -79,22 +79,23 @@ def step_times(pairs: Sequence[tuple[Result, Steps]]) -> Figure:
     """Distribution of what a step costs (its slowest rank), one curve a measured trial; percentiles in its words."""
     results = [result for result, _ in pairs]
     labels = tables.labels(results)
-    curves = sum(len(statistics.measured(result)) for result in results)
+    curves = sum(len(statistics.measured_positions(result)) for result in results)
     data: list[Figure] = []
     named: set[str] = set()
-    looks = zip(labels, flagged(readers_of(results), results), colours(results), dashes(results), strict=True)
+    looks = zip(labels, flag_names(readers_of(results), results), colours(results), dashes(results), strict=True)
     for (result, steps), (label, name, colour, dash) in zip(pairs, looks, strict=True):
         cost = statistics.step_cost(result, steps)
-        for row in statistics.measured(result):
+        for row in statistics.measured_positions(result):
             values = np.maximum(np.sort(cost[row]), SHORTEST)
             share = np.arange(1, len(values) + 1) / len(values)
-            keep = _kept(len(values), MAX_POINTS // curves)
+            keep = _thin_positions(len(values), MAX_POINTS // curves)
             data.append({
                 "type": "scatter", "mode": "lines", "x": values[keep].tolist(), "y": share[keep].tolist(),
-                "name": drawing.lines(name), "legendgroup": drawing.plain(name), "showlegend": name not in named,
+                "name": drawing.lines(name),
+                "legendgroup": drawing.escape_markup(name), "showlegend": name not in named,
                 "line": {"shape": "hv", "width": 1.6, "color": colour, "dash": dash},
                 "opacity": 0.85, "hovertemplate": f"trial {result.trials[row].trial + 1}: %{{y:.0%}} of the steps "
-                f"within %{{x:.3g}} s<extra>{drawing.plain(label)}</extra>",
+                f"within %{{x:.3g}} s<extra>{drawing.escape_markup(label)}</extra>",
             })  # fmt: skip
             named.add(name)
     layout = drawing.layout(340) | {
@@ -105,7 +106,7 @@ def step_times(pairs: Sequence[tuple[Result, Steps]]) -> Figure:
         f"{label}: " + ", ".join(f"p{percent} {number(result.metrics[f'step_p{percent}'])}" for percent in (50, 95, 99))
         for label, result in zip(labels, results, strict=True)
     ]
-    return finished(data, layout, f"Curves of what a step costs. {'; '.join(told)}.", results)
+    return finish_figure(data, layout, f"Curves of what a step costs. {'; '.join(told)}.", results)
 
 
 def kinds(results: Sequence[Result]) -> str:
@@ -127,7 +128,7 @@ def _shrink(grid: Floats) -> tuple[Floats, int, int]:
     return np.maximum.reduceat(grid, np.arange(0, grid.shape[1], by_step), axis=1), by_rank, by_step
 
 
-def _kept(count: int, most: int) -> npt.NDArray[np.int64]:
+def _thin_positions(count: int, most: int) -> npt.NDArray[np.int64]:
     """Positions 0 .. count-1, evenly thinned to about `most`, first and last always among them."""
     return np.unique(np.linspace(0, count - 1, min(count, max(most, 2))).round().astype(np.int64))
 

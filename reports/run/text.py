@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from dlio_bench.reports.comparing.comparable import comparable, ordered, refusals
-from dlio_bench.reports.comparing.comparison import answer, credits
+from dlio_bench.reports.comparing.comparable import by_group, comparable, refusals
+from dlio_bench.reports.comparing.comparison import answer, axis_sentences
 from dlio_bench.reports.document.marks import ALTERED
 from dlio_bench.reports.document.types import Check, Result
 from dlio_bench.reports.judging import judge
@@ -12,8 +12,8 @@ from dlio_bench.reports.run import detail, generated, predictions, sentences, ta
 from dlio_bench.reports.run.advice import shared_advice
 from dlio_bench.reports.run.side_by_side import lines_beside, table
 from dlio_bench.reports.view.formatting import format_share, number, plural
-from dlio_bench.reports.view.lines import beneath, clipped, entry, listing, marks, metric, title, unique
-from dlio_bench.wrapping import printable, wrapped
+from dlio_bench.reports.view.lines import body_lines, clip_lines, entry, listing, marks, metric, title, unique
+from dlio_bench.wrapping import printable, wrap
 
 LINES = 20  # of the screen; the command adds where the files are, and the shell its prompt
 NUMBERS = 5  # of one result
@@ -33,53 +33,55 @@ def render(results: Sequence[Result], *, verbose: bool = False) -> str:
     if verbose:
         lines = [*warning, *detail.lines(results)]
     else:
-        screen = _one(results[0]) if len(results) == 1 else _several(results, LINES - len(warning))
-        lines = clipped([*warning, *screen], LINES)
+        screen = _single_result(results[0]) if len(results) == 1 else _several_results(results, LINES - len(warning))
+        lines = clip_lines([*warning, *screen], LINES)
     return "".join(f"{printable(line)}\n" for line in lines)
 
 
 def _warning(results: Sequence[Result]) -> Iterator[str]:
     text = "altered after it was written (its digest does not match): do not trust its numbers"
-    said = sentences.once(tables.labels(results), [text if ALTERED in result.marks else None for result in results])
-    yield from clipped(listing("WARNING", said), 2)
+    said = sentences.merge_sentences(
+        tables.labels(results), [text if ALTERED in result.marks else None for result in results]
+    )
+    yield from clip_lines(listing("WARNING", said), 2)
 
 
 def _head(results: Sequence[Result]) -> Iterator[str]:
     reasons = (refusals(results) if len(results) > 1 else []) or [judge.reason(results[0])]
-    yield from clipped(title(results), 2)
-    yield from clipped(marks(results), 2)
-    yield from clipped((line for why in reasons for line in beneath(why)), 2)
+    yield from clip_lines(title(results), 2)
+    yield from clip_lines(marks(results), 2)
+    yield from clip_lines((line for why in reasons for line in body_lines(why)), 2)
     yield ""
 
 
-def _one(result: Result) -> Iterator[str]:
+def _single_result(result: Result) -> Iterator[str]:
     yield from _head([result])
     yield from _numbers(result)
-    if judge.failed(result):
-        yield from clipped(_failures([result]), 5)
+    if judge.failed_checks(result):
+        yield from clip_lines(_failures([result]), 5)
     else:
-        yield from clipped(entry("bound by", f"{result.bound.by}: {result.bound.evidence[0]}"), 2)
+        yield from clip_lines(entry("bound by", f"{result.bound.by}: {result.bound.evidence[0]}"), 2)
         for label, sentence in (
-            ("models", models.together(result)),
+            ("models", models.models_together(result)),
             ("training", sentences.training(result)),
             ("checkpoints", sentences.checkpoint_load(result)),
             ("made", generated.sentence(result)),
             ("inference", sentences.inference(result)),
             ("of the ceiling", sentences.ceiling(result)),
         ):
-            yield from clipped(listing(label, [sentence] if sentence else []), 2)
+            yield from clip_lines(listing(label, [sentence] if sentence else []), 2)
         yield from detail.of_models(result)
-        yield from _predicted([result])
+        yield from _prediction_lines([result])
         names = ", ".join(check.name for check in result.checks)
-        yield from clipped(entry("checked", f"{plural(len(result.checks), 'check')} held: {names}"), 1)
+        yield from clip_lines(entry("checked", f"{plural(len(result.checks), 'check')} held: {names}"), 1)
     yield from _advice([result])
 
 
-def _several(results: Sequence[Result], most: int) -> Iterator[str]:
-    results = ordered(results)
-    head, last = list(_head(results)), [*_models(results), *_predicted(results), *_advice(results)]
+def _several_results(results: Sequence[Result], most: int) -> Iterator[str]:
+    results = by_group(results)
+    head, last = list(_head(results)), [*_models(results), *_prediction_lines(results), *_advice(results)]
     room = most - len(head) - len(last) - lines_beside(results) - 1  # lines for rows and sentences
-    failed = clipped(_failures(results), MOST_FAILURES if comparable(results) else max(1, room - LEAST_ROWS))
+    failed = clip_lines(_failures(results), MOST_FAILURES if comparable(results) else max(1, room - LEAST_ROWS))
     said = [*_sentences(results, room - len(failed)), *failed]
     yield from head
     yield from table(results, room - len(said))
@@ -91,7 +93,7 @@ def _several(results: Sequence[Result], most: int) -> Iterator[str]:
 def _numbers(result: Result) -> Iterator[str]:
     """Of the metrics that matter most the first five that the result has, a line each."""
     metrics = result.metrics
-    certainty, sure = sentences.certainty(result), sentences.has_interval(result)
+    certainty, sure = sentences.describe_certainty(result), sentences.has_interval(result)
     beside = {
         "elapsed_seconds": certainty.partition(",")[0] if sure else certainty,
         "delivered_bandwidth": "" if sure else f"{sentences.source(result)} {number(metrics['pfs_bandwidth'])}",
@@ -102,7 +104,7 @@ def _numbers(result: Result) -> Iterator[str]:
         "step_p99": "",
     }
     for name in [name for name in beside if metrics[name].value is not None][:NUMBERS]:
-        yield from clipped(metric(result, name, beside[name]), 1)
+        yield from clip_lines(metric(result, name, beside[name]), 1)
 
 
 def _sentences(results: Sequence[Result], room: int) -> list[str]:
@@ -115,42 +117,44 @@ def _sentences(results: Sequence[Result], room: int) -> list[str]:
         return []
     others = f"{plural(len(full) - 1, 'more node count')}: --verbose"
     for rows in (len(results), LEAST_ROWS):
-        for said in (full + credits(results), full, brief[:-1] + full[-1:], [*full[-1:], others]):
-            lines = [line for sentence in said for line in wrapped(sentence, "  ")]
+        for said in (full + axis_sentences(results), full, brief[:-1] + full[-1:], [*full[-1:], others]):
+            lines = [line for sentence in said for line in wrap(sentence, "  ")]
             if len(lines) <= room - min(rows, len(results)):
                 return lines
-    return clipped(wrapped(full[-1], "  "), max(1, room - LEAST_ROWS))
+    return clip_lines(wrap(full[-1], "  "), max(1, room - LEAST_ROWS))
 
 
 def _failures(results: Sequence[Result]) -> Iterator[str]:
     """The checks that failed, those of one name once."""
-    failed = [{check.name: _told(check) for check in judge.failed(result)} for result in results]
+    failed = [{check.name: _describe_check(check) for check in judge.failed_checks(result)} for result in results]
     said = [
         sentence
         for name in unique(name for checks in failed for name in checks)
-        for sentence in sentences.once(tables.labels(results), [checks.get(name) for checks in failed])
+        for sentence in sentences.merge_sentences(tables.labels(results), [checks.get(name) for checks in failed])
     ]
     yield from listing("FAILED", said)
 
 
-def _told(check: Check) -> str:
+def _describe_check(check: Check) -> str:
     return f"{check.name}: expected {check.expected}; found {check.found}"
 
 
-def _predicted(results: Sequence[Result]) -> Iterator[str]:
+def _prediction_lines(results: Sequence[Result]) -> Iterator[str]:
     """How far predictions are from what was measured, at most; nothing where none was made."""
     lines = predictions.lines(results)
     off = sorted(line.predicted / line.measured - 1 for line in lines if line.predicted is not None and line.measured)
     if off:
         least, most = (f"{'+' if share >= 0 else '-'}{format_share(abs(share))}" for share in (off[0], off[-1]))
         span = least if least == most else f"{least} to {most}"
-        yield from clipped(entry("predicted", f"{span} off the measured time of an epoch"), 1)
+        yield from clip_lines(entry("predicted", f"{span} off the measured time of an epoch"), 1)
 
 
 def _models(results: Sequence[Result]) -> list[str]:
     """How fast several models are, and how often each reader's run read the dataset; nothing of one model."""
-    return clipped(listing("models", sentences.each(tables.labels(results), results, models.brief)), MOST_MODELS)
+    return clip_lines(
+        listing("models", sentences.sentences_of(tables.labels(results), results, models.brief)), MOST_MODELS
+    )
 
 
 def _advice(results: Sequence[Result]) -> list[str]:
-    return clipped(listing("advice", shared_advice(tables.labels(results), results)), MOST_ADVICE)
+    return clip_lines(listing("advice", shared_advice(tables.labels(results), results)), MOST_ADVICE)

@@ -15,7 +15,7 @@ SOURCES = ("bytes_requested", "bytes_device", CACHED, "bytes_ram", "bytes_local"
 TIERS = ("bytes_ram", "bytes_local", "bytes_remote")
 
 
-class Row(Struct, frozen=True):
+class SourceRow(Struct, frozen=True):
     """Bytes of some epochs ('2-5') of a result by source: the medians over the trials. copied: whether tiers or other
     ranks delivered some. misses: samples that other ranks were to send, and did not.
 
@@ -36,15 +36,15 @@ def titles(results: Sequence[Result]) -> list[str]:
     return [CACHED if name == CACHED else sentences.title(name, results) for name in SOURCES]
 
 
-def rows(results: Sequence[Result]) -> list[Row]:
+def rows(results: Sequence[Result]) -> list[SourceRow]:
     """The rows of all results, epochs of equal figures folded into one."""
-    folded: list[Row] = []
+    folded: list[SourceRow] = []
     for label, result in zip(tables.labels(results), results, strict=True):
         first = 0
-        for number in range(len(result.measured[0].epochs)):
-            epochs = [trial.epochs[number] for trial in result.measured]
+        for number in range(len(result.measured_trials[0].epochs)):
+            epochs = [trial.epochs[number] for trial in result.measured_trials]
             values = {name: _bytes(epochs, name) for name in (*SOURCES, "bytes_useful")}
-            cells = tuple(_shown(name, values[name]) for name in SOURCES)
+            cells = tuple(_format_cell(name, values[name]) for name in SOURCES)
             misses = _median(epochs, "remote_misses") or 0.0
             if number and (folded[-1].cells, round(folded[-1].misses)) == (cells, round(misses)):
                 same = folded.pop()
@@ -52,7 +52,7 @@ def rows(results: Sequence[Result]) -> list[Row]:
             else:
                 first, epoch_numbers = number, str(number + 1)
             copied = any(_median(epochs, name) for name in TIERS)
-            folded.append(Row(label, epoch_numbers, cells, values, copied, misses))
+            folded.append(SourceRow(label, epoch_numbers, cells, values, copied, misses))
     return folded
 
 
@@ -71,5 +71,5 @@ def _median(epochs: Sequence[Epoch], name: str) -> float | None:
     return None if None in values else float(median(values))
 
 
-def _shown(source: str, value: float | None) -> str:
+def _format_cell(source: str, value: float | None) -> str:
     return NOTHING if source in TIERS and not value else size(value)

@@ -9,10 +9,10 @@ from msgspec import Meta, Struct
 from dlio_bench.errors import DataError
 from dlio_bench.reports.document.files import write_whole
 from dlio_bench.reports.document.typed import Amount, Count, Share, Some, convert, load_json, require_schema, to_json
-from dlio_bench.reports.view.formatting import NOTHING, format_share, format_time, listed
+from dlio_bench.reports.view.formatting import NOTHING, format_share, format_time, join_words
 from dlio_bench.reports.view.table import table_lines
 from dlio_bench.units import format_bytes
-from dlio_bench.wrapping import wrapped
+from dlio_bench.wrapping import wrap
 
 NAME = "control-tree.json"
 SCHEMA = "dlio-bench/control-tree/1"
@@ -83,7 +83,7 @@ def load(path: Path) -> ControlTree:
 
 def render(document: ControlTree) -> str:
     """The document as text, at most 80 columns."""
-    lines = wrapped(
+    lines = wrap(
         f"Control messages until {document.ranks} ranks agree on one tensor, counted on the tree ({document.source}). "
         "No time is modelled.",
         hang=2,
@@ -98,8 +98,8 @@ def render(document: ControlTree) -> str:
         told = f"All-reduces of {format_bytes(sums.nbytes)} on {sums.system}, by the alpha-beta model"
         if sums.step_seconds is not None:
             told += f"; kept: {format_time(sums.step_seconds)} of compute over the step"
-        guessed = f" Estimated: {listed(sums.estimated)}." if sums.estimated else ""
-        lines += ["", *wrapped(f"{told}.{guessed}", hang=2), ""]
+        guessed = f" Estimated: {join_words(sums.estimated)}." if sums.estimated else ""
+        lines += ["", *wrap(f"{told}.{guessed}", hang=2), ""]
         kept = [
             [way.way, way.leaders or "all", format_time(way.seconds)]
             + [NOTHING if share is None else format_share(share) for share in (way.kept, way.kept_lagged)]

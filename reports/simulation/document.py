@@ -120,7 +120,7 @@ def maps(document: Simulation) -> list[Map]:
     1 everywhere.
     """
     first, *others = document.axes
-    table = {(row.policy, tuple(row.place.values())): row for row in document.rows}
+    table = {(row.policy, tuple(row.grid_cell.values())): row for row in document.rows}
     names = [name for name in policies(document) if name != LOWER_BOUND] or [LOWER_BOUND]
     across, x = axis_title(first.name), tuple(value_text(first.name, value) for value in first.values)
     if not others:
@@ -154,8 +154,8 @@ def bounds(document: Simulation) -> str:
     for row in document.rows:
         over = ratio(row)
         if over is not None:
-            count = nodes[tuple(row.place.values())] if nodes else document.case.nodes or 0
-            bound_seconds.setdefault(count, row.took / over)
+            count = nodes[tuple(row.grid_cell.values())] if nodes else document.case.nodes or 0
+            bound_seconds.setdefault(count, row.elapsed_seconds / over)
     several = len(bound_seconds) > 1
     texts = [
         seconds_text(seconds) + (f" on {plural(n, 'node')}" if several else "") for n, seconds in bound_seconds.items()
@@ -174,7 +174,7 @@ def inapplicable(document: Simulation) -> list[str]:
         where = ""
         if document.kind == GRID:
             cells = "any cell" if len(failing) == len(rows) else f"{len(failing)} of {len(rows)} cells"
-            where = f" in {cells}; at {place_text(failing[0].place)}"
+            where = f" in {cells}; at {place_text(failing[0].grid_cell)}"
         sentences.append(f"{name} does not apply{where}: {failing[0].reason}")
     return sentences
 
@@ -202,13 +202,13 @@ def step_time(document: Simulation) -> str | None:
     return f"A step computes for {source}." if source else None
 
 
-def assumed(document: Simulation) -> str | None:
+def assumption_sentence(document: Simulation) -> str | None:
     """The sentence on numbers of the system that no source gives, or None."""
     names = document.system.estimated
     return f"Estimated, no source gives it of this system: {', '.join(names)}." if names else None
 
 
-def estimated(document: Simulation) -> str | None:
+def estimate_sentence(document: Simulation) -> str | None:
     """The sentence on jobs of which some nodes alone were simulated, or None."""
     cases: Sequence[Case | Cell] = document.cells if document.kind == GRID else [document.case]
     partial = [case for case in cases if (case.simulated_nodes or 0) < (case.nodes or 0)]
@@ -220,13 +220,13 @@ def estimated(document: Simulation) -> str | None:
     return f"{scope}: the lower bound is exact, the other rows are estimates, and bytes are scaled up."
 
 
-def starred(document: Simulation) -> list[str]:
+def starred_policies(document: Simulation) -> list[str]:
     """The policies whose time depends on how the readers of the PFS are counted, somewhere at least."""
     marked = {row.policy for row in document.rows if mark(row)}
     return [name for name in policies(document) if name in marked]
 
 
-def counted(document: Simulation) -> str:
+def describe_sharing(document: Simulation) -> str:
     """How the PFS is taken to be shared: 'all 4 nodes, always (--pfs-clients worst)'."""
     case, clients = document.case, document.pfs_clients
     everyone = "all nodes, always" if case.nodes is None else f"all {case.nodes} nodes, always"

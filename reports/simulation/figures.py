@@ -10,9 +10,9 @@ from dlio_bench.reports.simulation import access_frequency
 from dlio_bench.reports.simulation import document as simulation
 from dlio_bench.reports.simulation.document import Map
 from dlio_bench.reports.simulation.types import Accesses, Row, Simulation
-from dlio_bench.reports.view.drawing import GAP, STALL_SCALE, Figure, axis, compact, layout, plain
+from dlio_bench.reports.view.drawing import GAP, STALL_SCALE, Figure, axis, escape_markup, layout, round_floats
 from dlio_bench.units import format_bytes
-from dlio_bench.wrapping import wrapped
+from dlio_bench.wrapping import wrap
 
 LEAST_CEILING = 1.25  # times the bound: the colours of a scale that ends lower would make much of little
 TICKS = (1, 1.1, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 100, 200, 500, 1000)
@@ -61,7 +61,7 @@ def heat_map(map_: Map, end: float) -> Figure:
         "hovertext": [[_hover(cell) for cell in row] for row in map_.cells],
         "hovertemplate": "%{hovertext}<extra></extra>",
     }  # fmt: skip
-    return _figure([shades, *_hatched(map_), _numbers(map_, end)], drawn)
+    return _figure([shades, *_hatching_bars(map_), _numbers(map_, end)], drawn)
 
 
 def _numbers(map_: Map, end: float) -> Figure:
@@ -72,7 +72,7 @@ def _numbers(map_: Map, end: float) -> Figure:
         for cell in row:
             text = _cell_text(cell, roomy=roomy or map_.named, named=map_.named)
             texts.append(text if len(map_.x) <= ROOMY else text.replace("-", "-<br>", 1))
-            colours.append(_ink(_shade(cell, end) or 0.0))
+            colours.append(_text_colour(_shade(cell, end) or 0.0))
     columns = len(map_.x)
     return {
         "type": "scatter", "mode": "text", "x": [place % columns for place in range(len(texts))],
@@ -81,7 +81,7 @@ def _numbers(map_: Map, end: float) -> Figure:
     }  # fmt: skip
 
 
-def _hatched(map_: Map) -> list[Figure]:
+def _hatching_bars(map_: Map) -> list[Figure]:
     """Bars that fill the cells of a policy that does not apply."""
     cells = [
         (x, y, _hover(cell)) for y, row in enumerate(map_.cells) for x, cell in enumerate(row) if cell.seconds is None
@@ -98,15 +98,15 @@ def _hatched(map_: Map) -> list[Figure]:
 
 def bars(document: Simulation) -> Figure:
     """One case: each policy's time, split at the lower bound, and the bytes that it reads from each tier."""
-    rows = sorted((row for row in document.rows if row.seconds is not None), key=lambda row: row.took)
-    names = [plain(f"{row.policy} {simulation.mark(row)}".strip()) for row in rows]
-    bounds = [row.took / (simulation.ratio(row) or 1) for row in rows]
-    over = [max(0.0, row.took - bound) for row, bound in zip(rows, bounds, strict=True)]
+    rows = sorted((row for row in document.rows if row.seconds is not None), key=lambda row: row.elapsed_seconds)
+    names = [escape_markup(f"{row.policy} {simulation.mark(row)}".strip()) for row in rows]
+    bounds = [row.elapsed_seconds / (simulation.ratio(row) or 1) for row in rows]
+    over = [max(0.0, row.elapsed_seconds - bound) for row, bound in zip(rows, bounds, strict=True)]
     bar: Figure = {"type": "bar", "orientation": "h", "y": names}
     data: list[Figure] = [
         bar | {"x": bounds, "name": "lower bound: compute alone", "marker": {"color": "#9db4c8"},
                  "hovertemplate": "%{x:.5g} s<extra>lower bound</extra>"},
-        bar | {"x": over, "name": "over the bound", "marker": _filled("#7f2a1d", "/"),
+        bar | {"x": over, "name": "over the bound", "marker": _pattern_fill("#7f2a1d", "/"),
                  "text": [_cell_text(row, roomy=True).replace("<br>", " · ") for row in rows],
                  "textposition": "outside", "cliponaxis": False, "textfont": {"size": 12},
                  "hovertemplate": "%{x:.5g} s<extra>over the bound</extra>"},
@@ -115,12 +115,13 @@ def bars(document: Simulation) -> Figure:
         colour, pattern = SOURCES.get(source, SOURCES[""])
         sizes = [row.bytes.get(source, 0) for row in rows]
         data.append(
-            bar | {"x": [size / 1e9 for size in sizes], "xaxis": "x2", "name": plain(simulation.source_title(source)),
+            bar | {"x": [size / 1e9 for size in sizes], "xaxis": "x2",
+                     "name": escape_markup(simulation.source_title(source)),
                      "hovertext": [format_bytes(size) for size in sizes],
-                     "marker": _filled(colour, pattern),
+                     "marker": _pattern_fill(colour, pattern),
                      "hovertemplate": "%{hovertext}<extra>%{fullData.name}</extra>"}
         )  # fmt: skip
-    longest = max(row.took for row in rows) if rows else 1.0
+    longest = max(row.elapsed_seconds for row in rows) if rows else 1.0
     drawn = layout(120 + 34 * len(rows)) | {
         "barmode": "stack",
         "bargap": 0.35,
@@ -172,7 +173,7 @@ def _shade(cell: Row, end: float) -> float | None:
     return None if over is None else max(0.0, _place(over, end))
 
 
-def _ink(shade: float) -> str:
+def _text_colour(shade: float) -> str:
     """White where it contrasts with the scale's colour at `shade` by LEAST_CONTRAST, else black, which then does."""
     return "#ffffff" if 1.05 / (luminance(shade) + 0.05) >= LEAST_CONTRAST else "#000000"
 
@@ -182,38 +183,38 @@ def _cell_text(cell: Row, *, roomy: bool, named: bool = False) -> str:
     if over is None:
         return "<b>n/a</b>"
     text = simulation.ratio_text(over) + simulation.mark(cell)
-    below = plain(cell.policy) if named else simulation.seconds_text(cell.took)
+    below = escape_markup(cell.policy) if named else simulation.seconds_text(cell.elapsed_seconds)
     return f"{text}<br>{below}" if roomy else text
 
 
 def _hover(cell: Row) -> str:
-    heading = f"<b>{plain(cell.policy)}</b><br>{plain(simulation.place_text(cell.place))}"
+    heading = f"<b>{escape_markup(cell.policy)}</b><br>{escape_markup(simulation.place_text(cell.grid_cell))}"
     over = simulation.ratio(cell)
     if over is None:
-        reason = "<br>".join(map(plain, wrapped(f"does not apply: {cell.reason}", width=60)))
+        reason = "<br>".join(map(escape_markup, wrap(f"does not apply: {cell.reason}", width=60)))
         return f"{heading}<br>{reason}"
     sources = ", ".join(
         f"{simulation.source_title(name)} {format_bytes(size)}" for name, size in cell.bytes.items() if size
     )
-    folded = "<br>".join(map(plain, wrapped(sources, width=60)))
+    folded = "<br>".join(map(escape_markup, wrap(sources, width=60)))
     return (
-        f"{heading}<br>{simulation.seconds_text(cell.took)}, {simulation.ratio_text(over)} the lower bound"
+        f"{heading}<br>{simulation.seconds_text(cell.elapsed_seconds)}, {simulation.ratio_text(over)} the lower bound"
         f"<br>stall {simulation.seconds_text(cell.stall_seconds or 0.0)}<br>{folded}"
     )
 
 
 def _categories(title: str, names: Sequence[str]) -> Figure:
     return axis(
-        plain(title), tickvals=list(range(len(names))), ticktext=list(map(plain, names)), showgrid=False,
-        zeroline=False,
+        escape_markup(title), tickvals=list(range(len(names))), ticktext=list(map(escape_markup, names)),
+        showgrid=False, zeroline=False,
         range=[-0.5, len(names) - 0.5],
     )  # fmt: skip
 
 
-def _filled(colour: str, pattern: str) -> Figure:
+def _pattern_fill(colour: str, pattern: str) -> Figure:
     return {"color": colour, "pattern": {"shape": pattern, "fgcolor": "#ffffff", "fillmode": "overlay", "size": 6,
             "solidity": 0.15}}  # fmt: skip
 
 
 def _figure(data: list[Figure], drawn: Mapping[str, Any]) -> Figure:
-    return dict(compact({"data": data, "layout": dict(drawn)}))
+    return dict(round_floats({"data": data, "layout": dict(drawn)}))

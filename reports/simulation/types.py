@@ -79,12 +79,12 @@ class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise ValueError("seconds, over_bound and reason contradict each other")
 
     @property
-    def took(self) -> float:
+    def elapsed_seconds(self) -> float:
         """Seconds; 0 where the policy does not apply."""
         return self.seconds or 0.0
 
     @property
-    def place(self) -> dict[str, int]:
+    def grid_cell(self) -> dict[str, int]:
         """The cell of a grid that it is at; of one case, nowhere."""
         return self.at or {}
 

@@ -44,7 +44,7 @@ def view(document: Simulation) -> View:
             *(
                 []
                 if document.accesses is None
-                else [Section("accesses", "How often a node reads a sample", _read(document))]
+                else [Section("accesses", "How often a node reads a sample", _access_parts(document))]
             ),
         ],
         command=shlex.join(document.command),
@@ -56,9 +56,9 @@ def view(document: Simulation) -> View:
 def _remarks(document: Simulation) -> list[Part]:
     """What the numbers depend on."""
     parts: list[Part] = []
-    if starred := simulation.starred(document):
+    if starred := simulation.starred_policies(document):
         cells = "in the cells with a star they" if document.kind == GRID else "they"
-        depends = f"depends on how many nodes are taken to read it at once: {simulation.counted(document)}."
+        depends = f"depends on how many nodes are taken to read it at once: {simulation.describe_sharing(document)}."
         said = f"read the parallel file system, in steps or to fill tiers, so that the time {depends}"
         parts = [
             Note(text=f"reads the PFS, in steps or to fill tiers, so that its time {depends}", label="*", on=TEXTS),
@@ -67,7 +67,11 @@ def _remarks(document: Simulation) -> list[Part]:
     if simulation.has_published(document):
         said = "over the bound as the published simulator counts (--pfs-clients published)."
         parts.append(Note(text=said, label="published", on=TEXTS))
-    remarks = (simulation.step_time(document), simulation.assumed(document), simulation.estimated(document))
+    remarks = (
+        simulation.step_time(document),
+        simulation.assumption_sentence(document),
+        simulation.estimate_sentence(document),
+    )
     return [*parts, *(Note(text=said, refusal=True) for said in remarks if said)]
 
 
@@ -78,7 +82,15 @@ def _policies(document: Simulation) -> list[Part]:
     for row in _by_time(document):
         over = [f"{row.over_bound:.2%}", *[simulation.published_text(row)] * published]
         pfs = format_bytes(row.bytes.get("pfs", 0))
-        rows.append([f"{row.policy} {simulation.mark(row)}", f"{row.took:.2f}", *over, f"{row.stall_seconds:.2f}", pfs])
+        rows.append(
+            [
+                f"{row.policy} {simulation.mark(row)}",
+                f"{row.elapsed_seconds:.2f}",
+                *over,
+                f"{row.stall_seconds:.2f}",
+                pfs,
+            ]
+        )
     rows += [[f"{row.policy} does not apply: {row.reason}"] for row in document.rows if row.seconds is None]
     return [
         Drawing(
@@ -160,7 +172,7 @@ def _ratio(cell: Row) -> str:
 
 def _place(cell: Row, *, named: bool) -> str:
     policy = f" with {cell.policy}" if named else ""
-    return f"{_ratio(cell)}{policy} at {simulation.place_text(cell.place)}"
+    return f"{_ratio(cell)}{policy} at {simulation.place_text(cell.grid_cell)}"
 
 
 def _cell(row: Row, *, named: bool) -> str:
@@ -168,12 +180,12 @@ def _cell(row: Row, *, named: bool) -> str:
     over = simulation.ratio(row)
     if over is None:
         return "n/a "
-    text = row.policy if named else simulation.seconds_text(row.took)
+    text = row.policy if named else simulation.seconds_text(row.elapsed_seconds)
     return f"{text} {simulation.ratio_text(over)}{simulation.mark(row) or ' '}"
 
 
 def _by_time(document: Simulation) -> list[Row]:
-    return sorted((row for row in document.rows if row.seconds is not None), key=lambda row: row.took)
+    return sorted((row for row in document.rows if row.seconds is not None), key=lambda row: row.elapsed_seconds)
 
 
 def _rows(document: Simulation) -> Table:
@@ -183,7 +195,7 @@ def _rows(document: Simulation) -> Table:
     rows = [
         [
             f"{row.policy} {simulation.mark(row)}",
-            f"{row.took:,.2f}",
+            f"{row.elapsed_seconds:,.2f}",
             f"{row.over_bound:.2%}",
             *[simulation.published_text(row) or NOTHING] * published,
             f"{row.stall_seconds:,.2f}",
@@ -201,14 +213,14 @@ def _rows(document: Simulation) -> Table:
 def _cells(document: Simulation) -> Table:
     """The page's table of a grid: a row for each cell, a column for each policy."""
     names = simulation.policies(document)
-    table = {(tuple(row.place.values()), row.policy): row for row in document.rows}
+    table = {(tuple(row.grid_cell.values()), row.policy): row for row in document.rows}
     rows = []
     for cell in document.cells:
         at = cell.at
         texts = []
         for name in names:
             row = table[tuple(at.values()), name]
-            seconds = simulation.seconds_text(row.took) if row.seconds is not None else ""
+            seconds = simulation.seconds_text(row.elapsed_seconds) if row.seconds is not None else ""
             texts.append(f"{seconds}\n{_ratio(row)}{simulation.mark(row)}" if seconds else "n/a")
         rows.append([*(simulation.value_text(axis, value) for axis, value in at.items()), *texts])
     return Table(
@@ -221,7 +233,7 @@ def _cells(document: Simulation) -> Table:
     )
 
 
-def _read(document: Simulation) -> list[Part]:
+def _access_parts(document: Simulation) -> list[Part]:
     """How often one node reads each sample."""
     accesses = document.accesses
     assert accesses is not None

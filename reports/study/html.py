@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from dlio_bench.reports.document.files import write_whole
 from dlio_bench.reports.study import types
-from dlio_bench.reports.study.text import counted, ours, published, skipped
+from dlio_bench.reports.study.text import claim_counts, our_figure, published_figures, skipped_files
 from dlio_bench.reports.study.types import KINDS, VERDICTS, Answer, Compared, Document
-from dlio_bench.reports.study.verdicts import in_order, number, said_verdict, status_of
+from dlio_bench.reports.study.verdicts import format_verdict, in_order, number, status_of
 from dlio_bench.reports.view.page import render
 from dlio_bench.reports.view.sections import Head
 
@@ -58,17 +58,17 @@ def html(document: Document) -> str:
             title=f"Published figures · {len(document.studies)} studies",
             overline=f"reproduce · version {document.version}",
             heading="Published figures, and ours beside them",
-            subjects=[*counted(document), f"{of}. Exit status {status_of(document)}.", *host],
+            subjects=[*claim_counts(document), f"{of}. Exit status {status_of(document)}.", *host],
         ),
         {},
         document=document,
         badges=BADGES,
         kinds=KINDS,
         verdicts=VERDICTS,
-        said_verdict=said_verdict,
+        said_verdict=format_verdict,
         answers=[(answer, _claims(answer)) for answer in tried],
         others=others,
-        skipped=skipped(document),
+        skipped=skipped_files(document),
         command=shlex.join(document.command),
         line=LINE,
         left=LEFT,
@@ -77,7 +77,7 @@ def html(document: Document) -> str:
 
 
 def _claims(answer: Answer) -> list[tuple[Compared, str, str, Figure | None]]:
-    return [(claim, ours(claim), published(claim), figure(claim)) for claim in answer.claims]
+    return [(claim, our_figure(claim), published_figures(claim), figure(claim)) for claim in answer.claims]
 
 
 def figure(claim: Compared) -> Figure | None:
@@ -108,17 +108,18 @@ def figure(claim: Compared) -> Figure | None:
     least, most = min(0.0, *ends), max(ends) or 1.0
     scale = (RIGHT - LEFT) / ((most - least) or 1.0)
 
-    def place(value: float) -> float:
+    def position(value: float) -> float:
         return round(LEFT + (min(max(value, least), most) - least) * scale, 1)
 
     band = None
     if claim.band is not None:
         low, high = (end if end is not None else limit for end, limit in zip(claim.band, (least, most), strict=True))
-        band = place(low), place(high)
+        band = position(low), position(high)
     marks = [
-        Mark(f"{name}: {told}", place(x), place(left), place(right), mine) for name, told, x, left, right, mine in rows
+        Mark(f"{name}: {told}", position(x), position(left), position(right), mine)
+        for name, told, x, left, right, mine in rows
     ]
-    return Figure(marks, band, _ticks(least, most, place(least), scale), LINE * len(rows) + 26)
+    return Figure(marks, band, _ticks(least, most, position(least), scale), LINE * len(rows) + 26)
 
 
 def _ticks(least: float, most: float, start: float, scale: float) -> list[tuple[float, str]]:

@@ -55,7 +55,7 @@ FIGURES_OF = {
 }
 
 
-class Row(Struct, frozen=True):
+class EvidenceRow(Struct, frozen=True):
     """One result. figures: float64 [trials] by name; wrong: why it is no evidence; sized: whether its times count;
     chance: whether a repetition may give others."""
 
@@ -88,7 +88,7 @@ def is_exact(metric: str) -> bool:
     return metric.startswith("bytes_") or (name in COUNTERS and COUNTERS[name].unit != SECONDS)
 
 
-def of_result(result: Result, steps: Steps, file: str, spans: Timeline | None = None) -> Row:
+def of_result(result: Result, steps: Steps, file: str, spans: Timeline | None = None) -> EvidenceRow:
     """The row of a run's result, and of its spans where it recorded some."""
     plan, policy, data = result.plan, result.policy, result.dataset
     compute = result.compute
@@ -109,9 +109,9 @@ def of_result(result: Result, steps: Steps, file: str, spans: Timeline | None = 
         told = f": {failed.name}: expected {failed.expected}, found {failed.found}" if failed is not None else ""
         wrong = f"its result is INVALID{told}"
     known = {name: values for name, values in statistics.per_trial(result, steps).items() if values is not None}
-    return Row(
+    return EvidenceRow(
         {name: value for name, value in attributes.items() if value is not None},
-        known | _by_epoch(result) | _learned(result) | ({} if spans is None else _pattern(result, spans)),
+        known | _by_epoch(result) | _learning_figures(result) | ({} if spans is None else _pattern(result, spans)),
         file,
         wrong,
         TINY not in result.marks,
@@ -121,7 +121,7 @@ def of_result(result: Result, steps: Steps, file: str, spans: Timeline | None = 
 
 def _by_epoch(result: Result) -> dict[str, Floats]:
     """Counters of the first epoch and of a mean later one, in training alone; seconds of a rank."""
-    trials = result.measured
+    trials = result.measured_trials
     figures: dict[str, Floats] = {}
     for name in ("seconds", *COUNTERS):
         share = result.plan.ranks if name != "seconds" and COUNTERS[name].unit == SECONDS else 1
@@ -135,9 +135,9 @@ def _by_epoch(result: Result) -> dict[str, Floats]:
     return figures
 
 
-def _learned(result: Result) -> dict[str, Floats]:
+def _learning_figures(result: Result) -> dict[str, Floats]:
     """The scores of the last validation pass and the last loss, of trials that trained."""
-    trained = [trial.training for trial in result.measured]
+    trained = [trial.training for trial in result.measured_trials]
     known = [training for training in trained if training is not None]
     if not known or len(known) < len(trained):
         return {}
@@ -151,9 +151,9 @@ def _learned(result: Result) -> dict[str, Floats]:
 def _pattern(result: Result, spans: Timeline) -> dict[str, Floats]:
     """How the files were accessed, by trial; without what is not known of one of them."""
     trials = []
-    for trial in result.measured:
+    for trial in result.measured_trials:
         of, node = span_pattern.patterns_of(spans, trial.trial)
-        saved = int(spans.bytes[spans.of("checkpoint write") & (spans.trial == trial.trial)].sum())
+        saved = int(spans.bytes[spans.are_of("checkpoint write") & (spans.trial == trial.trial)].sum())
         written = saved + (0 if node is None else node.writes.bytes)
         moved = written + of.reads.bytes + (0 if node is None else node.reads.bytes)
         trials.append(
@@ -175,7 +175,7 @@ def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-def of_simulation(document: Simulation, file: str) -> Iterator[Row]:
+def of_simulation(document: Simulation, file: str) -> Iterator[EvidenceRow]:
     """A row for each policy at each place, where it applies. How often a node reads a sample is the same in all."""
     case = document.case
     fixed: dict[str, Any] = {
@@ -195,14 +195,14 @@ def of_simulation(document: Simulation, file: str) -> Iterator[Row]:
                 figures[name] = np.array([float(value)])
         if row.over_bound is not None:
             figures["times_bound"] = np.array([1 + row.over_bound])
-        attributes = fixed | nodes | document.system.tiers | row.place | {"policy": row.policy}
-        yield Row(attributes, figures, file, wrong, chance=False)
+        attributes = fixed | nodes | document.system.tiers | row.grid_cell | {"policy": row.policy}
+        yield EvidenceRow(attributes, figures, file, wrong, chance=False)
 
 
-def of_control_tree(document: ControlTree, file: str) -> Iterator[Row]:
+def of_control_tree(document: ControlTree, file: str) -> Iterator[EvidenceRow]:
     """A row for each tree, a flat one or one of a radix, and for each way to add up."""
     for tree in document.trees:
-        yield Row(
+        yield EvidenceRow(
             {"ranks": document.ranks, "radix": tree.radix, "shape": "tree" if tree.radix else "flat"},
             {name: np.array([float(getattr(tree, name))]) for name in MESSAGES},
             file,
@@ -212,10 +212,10 @@ def of_control_tree(document: ControlTree, file: str) -> Iterator[Row]:
         values = zip(SUMS, (way.seconds, way.kept, way.kept_lagged), strict=True)
         figures = {name: np.array([value]) for name, value in values if value is not None}
         attributes: dict[str, Value] = {"ranks": document.ranks, "way": way.way, "leaders": way.leaders}
-        yield Row(attributes, figures, file, chance=False)
+        yield EvidenceRow(attributes, figures, file, chance=False)
 
 
-def of_couple(document: couple.Document, file: str) -> Iterator[Row]:
+def of_couple(document: couple.Document, file: str) -> Iterator[EvidenceRow]:
     """A row for each way and reference, and each side in it; the case 'alone' is the slower side alone."""
     fixed: dict[str, Value] = {
         "simulation": document.simulation, "consumers": document.consumers, "producers": document.producers,
@@ -226,8 +226,10 @@ def of_couple(document: couple.Document, file: str) -> Iterator[Row]:
         for side in SIDES:
             if case in REFERENCES[:2] and side != WORKFLOW:
                 continue
-            times = couple.alone(document, side) if case == "alone" else couple.elapsed(document, case, side)
-            yield Row(
+            times = (
+                couple.seconds_alone(document, side) if case == "alone" else couple.side_seconds(document, case, side)
+            )
+            yield EvidenceRow(
                 fixed | {"case": case, "side": side},
                 {"elapsed_seconds": times} | (_traffic(document, case) if side == WORKFLOW else {}),
                 file,
@@ -243,6 +245,6 @@ def _traffic(document: couple.Document, case: str) -> dict[str, Floats]:
     return {"written_share": np.array(shares, dtype=np.float64)} if shares and None not in shares else {}
 
 
-def matching(rows: Sequence[Row], wanted: Mapping[str, Value]) -> list[Row]:
+def matching(rows: Sequence[EvidenceRow], wanted: Mapping[str, Value]) -> list[EvidenceRow]:
     """The rows that are as an arm says. A number is what its digits say, and names count as they are written."""
     return [row for row in rows if all(row.attributes.get(name) == value for name, value in wanted.items())]

@@ -5,24 +5,26 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dlio_bench.reports.study.types import FAILED, UNTESTABLE, Answer, Compared, Document, Study
-from dlio_bench.reports.study.verdicts import DIRECTION, in_order, number, said, said_verdict, status_of
+from dlio_bench.reports.study.verdicts import DIRECTION, format_interval, format_verdict, in_order, number, status_of
 from dlio_bench.reports.view.formatting import NOTHING, plural
-from dlio_bench.wrapping import printable, wrapped
+from dlio_bench.wrapping import printable, wrap
 
 
 def listing(studies: Mapping[str, Study]) -> str:
     """Each study with what it shows, its source, and the time and space it takes at each size."""
-    return "\n".join(map(printable, (line for name, study in studies.items() for line in _listed(name, study)))) + "\n"
+    return (
+        "\n".join(map(printable, (line for name, study in studies.items() for line in _list_study(name, study)))) + "\n"
+    )
 
 
-def _listed(name: str, study: Study) -> Iterator[str]:
+def _list_study(name: str, study: Study) -> Iterator[str]:
     yield name
-    yield from wrapped(study.shows, "  shows     ")
-    yield from wrapped(study.source, "  source    ")
+    yield from wrap(study.shows, "  shows     ")
+    yield from wrap(study.source, "  source    ")
     sizes = [f"{size}: about {entry.time} on two cores, {entry.space}" for size, entry in study.size.items()]
-    yield from wrapped("; ".join(sizes) or f"{UNTESTABLE}: {study.untestable}", "  takes     ")
+    yield from wrap("; ".join(sizes) or f"{UNTESTABLE}: {study.untestable}", "  takes     ")
     if study.needs:
-        yield from wrapped(", ".join(study.needs), "  needs     ")
+        yield from wrap(", ".join(study.needs), "  needs     ")
 
 
 def plan(document: Mapping[str, Any]) -> str:
@@ -32,12 +34,12 @@ def plan(document: Mapping[str, Any]) -> str:
         takes = "" if entry["lacking"] else f": about {entry['time']} on two cores, {entry['space']}"
         lines.append(f"{name}{takes}")
         if entry["lacking"]:
-            lines += wrapped(f"{UNTESTABLE}: {entry['lacking']}", "  ")
+            lines += wrap(f"{UNTESTABLE}: {entry['lacking']}", "  ")
         lines += [f"  {shlex.join(words)}" for words in entry["commands"]]
     return "\n".join(map(printable, lines)) + "\n"
 
 
-def counted(document: Document) -> list[str]:
+def claim_counts(document: Document) -> list[str]:
     """'measured, 4 claims: 3 reproduced, 1 not seen' for each kind of claim."""
     return [
         f"{kind}, {plural(sum(verdicts.values()), 'claim')}: "
@@ -46,20 +48,22 @@ def counted(document: Document) -> list[str]:
     ]
 
 
-def ours(claim: Compared) -> str:
+def our_figure(claim: Compared) -> str:
     """Our figure with its interval, and what it is the ratio of where that was published, too."""
     if claim.value is None or claim.low is None or claim.high is None:
         return NOTHING
     point = claim.points[-1] if len(claim.points) == 1 else None
     told = any(entry.of is not None for entry in claim.published) and point is not None
-    return said(claim.value, claim.low, claim.high) + (_sides(point.of, point.over) if told and point else "")
+    return format_interval(claim.value, claim.low, claim.high) + (
+        _sides(point.of, point.over) if told and point else ""
+    )
 
 
 def _sides(of: float | None, over: float | None) -> str:
     return "" if of is None or over is None else f" = {number(of, 3)} / {number(over, 3)}"
 
 
-def published(claim: Compared) -> str:
+def published_figures(claim: Compared) -> str:
     """The published figures, each with where it was measured."""
     kind = {"value": "", DIRECTION: "direction alone: "}.get(claim.published_as, f"{claim.published_as} ")
     kind += "" if claim.grown is None else f"{claim.grown:.3g}, of "
@@ -77,24 +81,24 @@ def render(document: Document) -> str:
 def _lines(document: Document) -> Iterator[str]:
     of = f"results in {document.against}" if document.against else f"size {document.size}"
     count = len(document.studies)
-    yield from wrapped(f"{count} {'study' if count == 1 else 'studies'}, {of}.", "reproduce: ", 2)
-    for line in counted(document):
-        yield from wrapped(line, "  ", 4)
+    yield from wrap(f"{count} {'study' if count == 1 else 'studies'}, {of}.", "reproduce: ", 2)
+    for line in claim_counts(document):
+        yield from wrap(line, "  ", 4)
     tried, others = in_order(document.studies)
     for answer in tried:
         yield ""
-        yield from wrapped(f"{headline(answer)}  {answer.study}: {answer.title}", "", 2)
-        yield from _answered(answer)
+        yield from wrap(f"{headline(answer)}  {answer.study}: {answer.title}", "", 2)
+        yield from _answer_lines(answer)
     if others:
         yield ""
         yield UNTESTABLE.upper()
     for answer in others:
-        yield from wrapped(answer.why, f"  {answer.study}: ", 4)
+        yield from wrap(answer.why, f"  {answer.study}: ", 4)
     if document.skipped:
         yield ""
-        yield from wrapped(skipped(document), "  skipped  ", 4)
+        yield from wrap(skipped_files(document), "  skipped  ", 4)
     for entry in document.skipped:
-        yield from wrapped(entry.why, f"    {entry.file}: ", 6)
+        yield from wrap(entry.why, f"    {entry.file}: ", 6)
     yield ""
     yield f"  status   {status_of(document)}"
 
@@ -105,24 +109,24 @@ def headline(answer: Answer) -> str:
     return verdict.upper() + bracket + tested
 
 
-def skipped(document: Document) -> str:
+def skipped_files(document: Document) -> str:
     """How many files were not compared: '3 files not compared, 1 of them damaged'."""
     damaged = sum(entry.damaged for entry in document.skipped)
     return f"{plural(len(document.skipped), 'file')} not compared, {damaged} of them damaged"
 
 
-def _answered(answer: Answer) -> Iterator[str]:
+def _answer_lines(answer: Answer) -> Iterator[str]:
     if answer.failure:
-        yield from wrapped(answer.failure, "  failed   ")
+        yield from wrap(answer.failure, "  failed   ")
     if answer.outcome == FAILED:
         return
     for claim in answer.claims:
         kind = "" if claim.kind is None else f", {claim.kind}"
-        yield from wrapped(claim.name, f"  {said_verdict(claim.verdict, claim.off)}{kind}: ", 4)
+        yield from wrap(claim.name, f"  {format_verdict(claim.verdict, claim.off)}{kind}: ", 4)
         if claim.verdict == UNTESTABLE:
-            yield from wrapped(claim.why, "    why        ")
+            yield from wrap(claim.why, "    why        ")
         else:
-            yield from wrapped(f"{ours(claim)}  [{claim.what}]", "    ours       ")
-        yield from wrapped(published(claim), "    published  ")
+            yield from wrap(f"{our_figure(claim)}  [{claim.what}]", "    ours       ")
+        yield from wrap(published_figures(claim), "    published  ")
     if answer.differs:
-        yield from wrapped(answer.differs, "  differs  ")
+        yield from wrap(answer.differs, "  differs  ")

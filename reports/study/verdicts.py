@@ -18,7 +18,7 @@ import numpy as np
 from dlio_bench.reports.judging import judge
 from dlio_bench.reports.numbers import intervals
 from dlio_bench.reports.numbers.meetings import Floats
-from dlio_bench.reports.study.rows import Row, is_exact, matching
+from dlio_bench.reports.study.rows import EvidenceRow, is_exact, matching
 from dlio_bench.reports.study.types import (
     FAILED,
     IN_PART,
@@ -58,7 +58,7 @@ class NoEvidenceError(Exception):
 def evaluate(
     name: str,
     study: Study,
-    arms: Mapping[str, Sequence[Row]],
+    arms: Mapping[str, Sequence[EvidenceRow]],
     lacking: str = "",
     *,
     failure: str = "",
@@ -73,7 +73,7 @@ def evaluate(
     reason = study.untestable or ("" if used else failure or lacking)
     arms = {**tables_of(study), **arms}
     ordered = sorted(study.claim, key=lambda claim: [*KINDS].index(claim.kind))  # measured ones first
-    claims = [compared(claim, arms, "" if claim.arm in study.table else reason) for claim in ordered]
+    claims = [compare(claim, arms, "" if claim.arm in study.table else reason) for claim in ordered]
     tested = [claim for claim in claims if claim.verdict != UNTESTABLE]
     gravest: Verdict = UNTESTABLE
     if tested:
@@ -90,7 +90,7 @@ def evaluate(
     partly = 0 < len(tested) < len(claims)
     if partly and outcome == REPRODUCED:
         outcome = IN_PART
-    verdict = said_verdict(outcome, max((claim.off or 0.0 for claim in claims), default=0.0))
+    verdict = format_verdict(outcome, max((claim.off or 0.0 for claim in claims), default=0.0))
     return Answer(
         study=name,
         title=study.title,
@@ -108,13 +108,13 @@ def evaluate(
     )
 
 
-def compared(claim: Claim, arms: Mapping[str, Sequence[Row]], lacking: str = "") -> Compared:
+def compare(claim: Claim, arms: Mapping[str, Sequence[EvidenceRow]], lacking: str = "") -> Compared:
     """A claim with our figure and its verdict. lacking: why there is none."""
     band = band_of(claim)
     told = Compared(
         name=claim.name,
         kind=claim.kind,
-        what=what(claim),
+        what=describe_figure(claim),
         published=list(claim.published),
         published_as=claim.published_as,
         source=claim.source,
@@ -127,17 +127,17 @@ def compared(claim: Claim, arms: Mapping[str, Sequence[Row]], lacking: str = "")
         return told
     try:
         points = figures(claim, arms)
-        value, low, high = taken(claim, points)
+        value, low, high = compared_figure(claim, points)
     except NoEvidenceError as error:
-        return _with(told, why=str(error))
-    verdict, why, off = _decided(claim, band, (value, low, high), single=_is_single(claim, arms))
-    return _with(told, points=points, value=value, low=low, high=high, off=off, verdict=verdict, why=why)
+        return _with_changes(told, why=str(error))
+    verdict, why, off = _decide(claim, band, (value, low, high), single=_is_single(claim, arms))
+    return _with_changes(told, points=points, value=value, low=low, high=high, off=off, verdict=verdict, why=why)
 
 
-def _decided(claim: Claim, band: tuple[float, float], ours: Ends, *, single: bool) -> tuple[Verdict, str, float | None]:
+def _decide(claim: Claim, band: tuple[float, float], ours: Ends, *, single: bool) -> tuple[Verdict, str, float | None]:
     """The verdict of our figure, why, and how far off it is if that is all. single: whether it is of one trial."""
     _, low, high = ours
-    told = f"Ours is {said(*ours)}"
+    told = f"Ours is {format_interval(*ours)}"
     if single:
         return UNDECIDED, f"{told}, of one trial, which decides nothing (--trials).", None
     above = -math.inf if claim.effect.above is None else claim.effect.above
@@ -152,25 +152,29 @@ def _decided(claim: Claim, band: tuple[float, float], ours: Ends, *, single: boo
     if claim.published_as == DIRECTION:
         why = f"{told}. No figure was published for the same span, so that the direction alone is compared."
         return SEEN, why, None
-    return _sized(claim, band, ours, told)
+    return _judge_size(claim, band, ours, told)
 
 
-def _sized(claim: Claim, band: tuple[float, float], ours: Ends, told: str) -> tuple[Verdict, str, float | None]:
+def _judge_size(claim: Claim, band: tuple[float, float], ours: Ends, told: str) -> tuple[Verdict, str, float | None]:
     """The verdict of a figure that shows the effect, by its size."""
     value, low, high = ours
     if not (band[0] <= low and high <= band[1]):
         if low <= band[1] and high >= band[0]:
-            return UNDECIDED, f"{told}: the effect, but both in and out of what was published, {_allowed(claim)}.", None
+            return (
+                UNDECIDED,
+                f"{told}: the effect, but both in and out of what was published, {_allowed_range(claim)}.",
+                None,
+            )
         side = "below" if value < band[0] else "above"
-        return SEEN, f"{told}, {side} what was published: {_allowed(claim)}.", None
+        return SEEN, f"{told}, {side} what was published: {_allowed_range(claim)}.", None
     least, most = reference(claim)
     if claim.published_as != "value" or (low <= most and high >= least):
-        return REPRODUCED, f"{told}, published {stated(claim)}.", None
+        return REPRODUCED, f"{told}, published {published_range(claim)}.", None
     off = max((least - low) / abs(least), (high - most) / abs(most))
-    return WITHIN, f"{told}, {said_verdict(WITHIN, off)} of what was published: {stated(claim)}.", off
+    return WITHIN, f"{told}, {format_verdict(WITHIN, off)} of what was published: {published_range(claim)}.", off
 
 
-def said_verdict(verdict: Outcome, off: float | None) -> str:
+def format_verdict(verdict: Outcome, off: float | None) -> str:
     """The verdict as it is told: how far ours is off is rounded up to two digits, 'within 0.11 %'."""
     if verdict != WITHIN or not off:
         return verdict
@@ -178,23 +182,23 @@ def said_verdict(verdict: Outcome, off: float | None) -> str:
     return f"within {math.ceil(round(100 * off / unit, 6)) * unit:.2g} %"
 
 
-def _is_single(claim: Claim, arms: Mapping[str, Sequence[Row]]) -> bool:
+def _is_single(claim: Claim, arms: Mapping[str, Sequence[EvidenceRow]]) -> bool:
     """Whether a time of a single trial is among what is compared."""
     names = [name for name in (claim.metric, claim.per) if name is not None]
     rows = [row for arm in (claim.arm, claim.over) for row in arms.get(arm or "", ()) if row.chance]
     return not all(map(is_exact, names)) and any(len(row.figures.get(claim.metric, ())) == 1 for row in rows)
 
 
-def _allowed(claim: Claim) -> str:
+def _allowed_range(claim: Claim) -> str:
     """The published figures, and how far ours may be from them; a bound is not widened."""
-    return stated(claim) + (f", give or take {100 * TOLERANCE:g} %" if claim.published_as == "value" else "")
+    return published_range(claim) + (f", give or take {100 * TOLERANCE:g} %" if claim.published_as == "value" else "")
 
 
 def _end(value: float) -> float | None:
     return None if math.isinf(value) else value
 
 
-def _with(claim: Compared, **changed: object) -> Compared:
+def _with_changes(claim: Compared, **changed: object) -> Compared:
     values = {name: getattr(claim, name) for name in Compared.__struct_fields__}
     return Compared(**(values | changed))
 
@@ -220,7 +224,7 @@ def reference(claim: Claim) -> tuple[float, float]:
     return min(values), max(values)
 
 
-def figures(claim: Claim, arms: Mapping[str, Sequence[Row]]) -> list[Point]:
+def figures(claim: Claim, arms: Mapping[str, Sequence[EvidenceRow]]) -> list[Point]:
     """Our figure at each value of the attribute `along`, in its order. NoEvidenceError where there is none."""
     of = _by_place(claim, arms, claim.arm)
     over = None if claim.over is None else _by_place(claim, arms, claim.over)
@@ -242,7 +246,7 @@ def figures(claim: Claim, arms: Mapping[str, Sequence[Row]]) -> list[Point]:
     return points
 
 
-def taken(claim: Claim, points: Sequence[Point]) -> tuple[float, float, float]:
+def compared_figure(claim: Claim, points: Sequence[Point]) -> tuple[float, float, float]:
     """The figure that is compared, and its ends. NoEvidenceError where a growth has one point, or begins at 0.
 
     The least of several figures lies between the least of their lower and the least of their upper ends, so that a
@@ -257,26 +261,26 @@ def taken(claim: Claim, points: Sequence[Point]) -> tuple[float, float, float]:
         grown = [
             (after.value / before.value, after.low / before.high, after.high / before.low) for before, after in pairs
         ]
-        return _each(min, grown)
+        return _map_ends(min, grown)
     ends = [(point.value, point.low, point.high) for point in points]
     return {
         "last": lambda: ends[-1],
         "first": lambda: ends[0],
-        "least": lambda: _each(min, ends),
-        "greatest": lambda: _each(max, ends),
+        "least": lambda: _map_ends(min, ends),
+        "greatest": lambda: _map_ends(max, ends),
     }[claim.take]()
 
 
-def _each(choose: Callable[[Sequence[float]], float], ends: Sequence[Ends]) -> Ends:
+def _map_ends(choose: Callable[[Sequence[float]], float], ends: Sequence[Ends]) -> Ends:
     values, lows, highs = zip(*ends, strict=True)
     return choose(values), choose(lows), choose(highs)
 
 
-def _by_place(claim: Claim, arms: Mapping[str, Sequence[Row]], arm: str) -> dict[object, Row]:
+def _by_place(claim: Claim, arms: Mapping[str, Sequence[EvidenceRow]], arm: str) -> dict[object, EvidenceRow]:
     rows = arms.get(arm, [])
     if not rows:
         raise NoEvidenceError(f"No result is of the arm '{arm}'.")
-    by_place: dict[object, Row] = {}
+    by_place: dict[object, EvidenceRow] = {}
     for row in rows:
         place = row.attributes.get(claim.along, "")
         if place in by_place:
@@ -289,7 +293,7 @@ def _by_place(claim: Claim, arms: Mapping[str, Sequence[Row]], arm: str) -> dict
     return by_place
 
 
-def _values(claim: Claim, arm: str, row: Row) -> Floats:
+def _values(claim: Claim, arm: str, row: EvidenceRow) -> Floats:
     """metric [/ per] of a row, [trials]."""
     if row.wrong is not None:
         raise NoEvidenceError(f"The arm '{arm}' is no evidence: {row.wrong}.")
@@ -325,7 +329,7 @@ def _ratio(claim: Claim, of: Floats, over: Floats) -> tuple[float, float, float]
     return value, low, high
 
 
-def what(claim: Claim) -> str:
+def describe_figure(claim: Claim) -> str:
     """The figure in words: 'read_seconds / elapsed_seconds of global over that of local, growth along nodes'."""
     metric = claim.metric if claim.per is None else f"{claim.metric} / {claim.per}"
     over = "" if claim.over is None else f" over that of {claim.over}"
@@ -333,7 +337,7 @@ def what(claim: Claim) -> str:
     return f"{metric} of {claim.arm}{over}{taken_as}"
 
 
-def stated(claim: Claim) -> str:
+def published_range(claim: Claim) -> str:
     """The published figures in words: '2.44 to 2.97', 'at most 1.05'."""
     values = [entry.value for entry in claim.published]
     if claim.take in GROWTHS and len(values) > 1:
@@ -342,7 +346,7 @@ def stated(claim: Claim) -> str:
     return text if claim.published_as == "value" else f"{claim.published_as} {text}"
 
 
-def said(value: float, low: float, high: float) -> str:
+def format_interval(value: float, low: float, high: float) -> str:
     """'2.31 (2.2 to 2.4)', '31612'."""
     if low == high:
         return number(value, 4)
@@ -385,19 +389,19 @@ def in_order(answers: Sequence[Answer]) -> tuple[list[Answer], list[Answer]]:
     )
 
 
-def arms_of(study: Study, rows: Mapping[str, Sequence[Row]]) -> dict[str, list[Row]]:
+def arms_of(study: Study, rows: Mapping[str, Sequence[EvidenceRow]]) -> dict[str, list[EvidenceRow]]:
     """The rows of each arm. rows: of each run, by its name."""
-    arms: dict[str, list[Row]] = {}
+    arms: dict[str, list[EvidenceRow]] = {}
     for name, wanted in study.arm.items():
         asked = {key: value for key, value in wanted.items() if key != "run"}
         arms[name] = matching(rows.get(run_of(study, wanted), []), asked)
     return arms
 
 
-def tables_of(study: Study) -> dict[str, list[Row]]:
+def tables_of(study: Study) -> dict[str, list[EvidenceRow]]:
     """The row of each printed table: sums of its columns."""
     return {
-        name: [Row({}, {column: np.array([sum(values)]) for column, values in columns.items()}, chance=False)]
+        name: [EvidenceRow({}, {column: np.array([sum(values)]) for column, values in columns.items()}, chance=False)]
         for name, columns in study.table.items()
     }
 

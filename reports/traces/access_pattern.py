@@ -17,7 +17,7 @@ from dlio_bench.reports.traces.tables import as_text
 from dlio_bench.reports.view.formatting import NOTHING, format_share, format_time, plural
 from dlio_bench.reports.view.table import table_lines
 from dlio_bench.units import format_bytes
-from dlio_bench.wrapping import printable, wrapped
+from dlio_bench.wrapping import printable, wrap
 
 # Sizes of accesses, the largest of each bin; 1K is 1,024 bytes. Source: DARSHAN_BUCKET_INC.
 BIN_ENDS = (100, 2**10, 10 * 2**10, 100 * 2**10, 2**20, 4 * 2**20, 10 * 2**20, 100 * 2**20, 2**30)
@@ -237,7 +237,7 @@ def limits(*, metadata: bool = True) -> list[str]:
             f"; metadata-intensive: metadata takes {format_share(METADATA_SHARE)} of the I/O time or more (thresholds "
             "of dlio-bench)"
         )
-    return wrapped(words, "  ")
+    return wrap(words, "  ")
 
 
 def _lines(of: Pattern, title: str, *, with_limits: bool) -> Iterator[str]:
@@ -246,7 +246,7 @@ def _lines(of: Pattern, title: str, *, with_limits: bool) -> Iterator[str]:
     yield f"{title}: {traffic(of.reads.bytes, of.writes.bytes)}{metadata}"
     directions = {noun: each for noun, each in (("reads", of.reads), ("writes", of.writes)) if each.count}
     for noun, each in directions.items():
-        yield from wrapped(_most(noun, each), "  ")
+        yield from wrap(_most_accesses(noun, each), "  ")
     if directions or of.metadata:
         yield from _table(directions)
         yield ""
@@ -258,11 +258,11 @@ def _lines(of: Pattern, title: str, *, with_limits: bool) -> Iterator[str]:
                 for value in (of.bytes_variation, of.seconds_variation)
             )
             differ = f"{of.ranks} ranks differ (standard deviation / mean): bytes {moved}, I/O time {took}"
-            yield from wrapped(differ, "  ")
+            yield from wrap(differ, "  ")
         if with_limits:
             yield from limits(metadata=is_heavy is not None)
     for note in of.notes:
-        yield from wrapped(printable(note), "  ")
+        yield from wrap(printable(note), "  ")
 
 
 def _table(directions: dict[str, Direction]) -> Iterator[str]:
@@ -295,10 +295,10 @@ def _metadata(of: Pattern) -> list[str]:
     words = f"{plural(of.files, 'file')}, {plural(of.opens, 'open')}"
     words += "" if per_read is None else f", {per_read:.3g} a read"
     words += f"; metadata: {plural(of.metadata, 'call')}, {format_time(of.metadata_seconds)}"
-    return wrapped(words + ("" if share is None else f", {format_share(share)} of the I/O time"), "  ")
+    return wrap(words + ("" if share is None else f", {format_share(share)} of the I/O time"), "  ")
 
 
-def _most(noun: str, of: Direction) -> str:
+def _most_accesses(noun: str, of: Direction) -> str:
     """What most reads, or writes, are."""
     if (at := main_bin(of)) is None:
         return f"{noun}: {of.count:,}, whose sizes and offsets are not known"

@@ -135,7 +135,7 @@ def merged_latency(spans: Iterable[Span], *components: str) -> dict[int, float]:
     return {epoch: length(union_of(of_epoch, components)) for epoch, of_epoch in sorted(by_epoch.items())}
 
 
-def counted_twice(spans: Sequence[Span], *parts: Sequence[str]) -> float:
+def overlap_seconds(spans: Sequence[Span], *parts: Sequence[str]) -> float:
     """Seconds that `merged_latency` of several parts adds up more than once: where parts or epochs overlap.
 
     The rest of the sum is what elapsed while any rank was in any part. parts: the components of each.
@@ -264,7 +264,7 @@ def accounts(spans: Sequence[Span], nodes: int, readers: Sequence[str]) -> list[
         read, training = merged_latency(spans, *readers), merged_latency(spans, ITERATION)
         epochs = sorted({*read, *training})
         both = {epoch: {"read": read.get(epoch, 0.0), "training": training.get(epoch, 0.0)} for epoch in epochs}
-        return [Account(MERGED, both, counted_twice(spans, readers, [ITERATION]))]
+        return [Account(MERGED, both, overlap_seconds(spans, readers, [ITERATION]))]
     return []
 
 

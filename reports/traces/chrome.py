@@ -44,14 +44,14 @@ def spans_of(spans: Timeline, trial: int, ranks: Sequence[int], steps: range | N
     of_ranks = spans.part((spans.trial == trial) & np.isin(spans.rank, ranks))
     if steps is None:
         return of_ranks
-    within = of_ranks.part(of_ranks.of(ITERATION) & (of_ranks.step >= steps.start) & (of_ranks.step < steps.stop))
+    within = of_ranks.part(of_ranks.are_of(ITERATION) & (of_ranks.step >= steps.start) & (of_ranks.step < steps.stop))
     if not len(within):
         return within
     under_way = (of_ranks.end >= within.start.min()) & (of_ranks.start <= within.end.max())
-    return of_ranks.part(under_way & ~of_ranks.of(LOOP))
+    return of_ranks.part(under_way & ~of_ranks.are_of(LOOP))
 
 
-def earliest(spans: Timeline, count: int = MOST_SPANS) -> Timeline:
+def earliest_spans(spans: Timeline, count: int = MOST_SPANS) -> Timeline:
     """Of more spans than `count`, those that began first, on whatever rank."""
     return spans if len(spans) <= count else spans.part(np.sort(np.argsort(spans.start, kind="stable")[:count]))
 
@@ -74,7 +74,7 @@ def of_timeline(spans: Timeline) -> Iterator[Event]:
         numbers = [number for number in spans_of if spans.tracks[number].rank == rank]
         numbers.sort(key=lambda number: _place(spans.tracks[number], number))
         first = spans.tracks[numbers[0]]  # the trainer, if it is here
-        yield from _named("process", (rank, 0), f"rank {rank} on {first.host}", rank)
+        yield from _name_events("process", (rank, 0), f"rank {rank} on {first.host}", rank)
         thread = 0
         for number in numbers:
             track, at = spans.tracks[number], spans_of[number]
@@ -83,14 +83,14 @@ def of_timeline(spans: Timeline) -> Iterator[Event]:
             rows = lanes(start[forwards], end[forwards], encloses[spans.component[forwards]])
             for row in range(rows.max(initial=0) + 1):
                 thread += 1
-                yield from _named("thread", (rank, thread), name if not row else f"{name}, row {row + 1}", thread)
+                yield from _name_events("thread", (rank, thread), name if not row else f"{name}, row {row + 1}", thread)
                 in_row = np.concatenate([forwards[rows == row], backwards[: 0 if row else None]])
                 yield from _events(spans, in_row, (rank, thread), start, end)
     yield from _counters(spans, zero)
 
 
 def earliest_phases(phases: Sequence[Phase], count: int = MOST_SPANS) -> list[Phase]:
-    """As `earliest`."""
+    """As `earliest_spans`."""
     return sorted(sorted(phases, key=lambda entry: entry.start)[:count], key=lambda entry: (entry.rank, entry.start))
 
 
@@ -105,8 +105,8 @@ def of_phases(phases: Iterable[Phase], hosts: Sequence[str]) -> Iterator[Event]:
     for entry in phases:
         if entry.rank != rank:
             rank = entry.rank
-            yield from _named("process", (rank, 0), f"rank {rank} on {hosts[rank]}", rank)
-            yield from _named("thread", (rank, 1), TRAINER, 1)
+            yield from _name_events("process", (rank, 0), f"rank {rank} on {hosts[rank]}", rank)
+            yield from _name_events("thread", (rank, 1), TRAINER, 1)
         begin, end = round(entry.start * NANOSECONDS), round((entry.start + entry.seconds) * NANOSECONDS)
         yield {
             "name": entry.name, "cat": TRAINER, "ph": "X", "pid": rank, "tid": 1,
@@ -146,7 +146,7 @@ def about_result(result: Result, trial: int) -> dict[str, Any]:
 def write(path: Path, events: Iterable[Event], about: Mapping[str, Any]) -> None:
     """Write a trace as a whole, compressed if its name ends in .gz. EnvironmentFailure."""
     parts = _parts(events, about)
-    write_parts(path, _compressed(parts) if path.suffix == ".gz" else parts)
+    write_parts(path, _gzip(parts) if path.suffix == ".gz" else parts)
 
 
 def _parts(events: Iterable[Event], about: Mapping[str, Any]) -> Iterator[bytes]:
@@ -163,14 +163,14 @@ def _parts(events: Iterable[Event], about: Mapping[str, Any]) -> Iterator[bytes]
     yield b"".join([*block, b"\n]}\n"])
 
 
-def _compressed(parts: Iterable[bytes]) -> Iterator[bytes]:
+def _gzip(parts: Iterable[bytes]) -> Iterator[bytes]:
     packer = zlib.compressobj(wbits=GZIP)
     for part in parts:
         yield packer.compress(part)
     yield packer.flush()
 
 
-def _named(what: str, place: tuple[int, int], name: str, order: int) -> Iterator[Event]:
+def _name_events(what: str, place: tuple[int, int], name: str, order: int) -> Iterator[Event]:
     """The name of a process or thread, and where it stands among others."""
     about = {"ph": "M", "pid": place[0], "tid": place[1]}
     yield {"name": f"{what}_name", "args": {"name": name}} | about
@@ -221,7 +221,7 @@ def _counters(spans: Timeline, zero: int) -> Iterator[Event]:
     times = [(round(edge * NANOSECONDS) - zero) / MICROSECOND for edge in edges.tolist()]
     hosts = np.array([track.host for track in spans.tracks])[moving.track]
     for number, host in enumerate(np.unique(hosts).tolist(), start=spans.ranks):
-        yield from _named("process", (number, 0), f"{host}: bytes a second", number)
+        yield from _name_events("process", (number, 0), f"{host}: bytes a second", number)
         of_host = moving.part(hosts == host)
         for code in np.unique(of_host.component).tolist():
             values = [*np.round(rates(of_host.part(of_host.component == code), edges)).tolist(), 0.0]

@@ -16,12 +16,12 @@ from dlio_bench.reports.view.lines import fit
 from dlio_bench.reports.view.table import table_lines
 from dlio_bench.tensorflow_operations import REPORT_BYTES
 from dlio_bench.units import format_bytes
-from dlio_bench.wrapping import printable, wrapped
+from dlio_bench.wrapping import printable, wrap
 
 HEADS = ("spans", "trainer", "threads", "of ranks", "bytes")
 
 
-class Row(Struct, frozen=True):
+class ComponentRow(Struct, frozen=True):
     """One component. spans, bytes: of all ranks. Seconds are those of a rank: its threads are added up.
 
     seconds: mean of ranks; least, most: of the rank with the fewest, and with the most; trainer_seconds: what the
@@ -60,7 +60,7 @@ def is_derived(component: str, size: int) -> bool:
     return bool(size) and component.startswith(TENSORFLOW) and component not in REPORT_BYTES
 
 
-def component_rows(timeline: Timeline, trial: int) -> list[Row]:
+def component_rows(timeline: Timeline, trial: int) -> list[ComponentRow]:
     """The components of a trial, in the order of the file's table. trial: its number."""
     of_trial = timeline.part(timeline.trial == trial)
     trainers = np.array([track.thread == TRAINER for track in timeline.tracks], dtype=bool)
@@ -71,7 +71,7 @@ def component_rows(timeline: Timeline, trial: int) -> list[Row]:
         component, part = timeline.components[code], of_trial.component == code
         by_rank = np.bincount(ranks[part], lasted[part], timeline.ranks)
         size = int(of_trial.bytes[part].sum())
-        row = Row(
+        row = ComponentRow(
             component=component.name,
             kind=component.kind,
             spans=int(part.sum()),
@@ -91,7 +91,7 @@ def render(timeline: Timeline, trial: int) -> str:
     return as_text(_lines(component_rows(timeline, trial), clock_lines(timeline)))
 
 
-def _lines(rows: Sequence[Row], clocks: Sequence[str]) -> Iterator[str]:
+def _lines(rows: Sequence[ComponentRow], clocks: Sequence[str]) -> Iterator[str]:
     yield ""
     table = []
     for row in rows:
@@ -99,14 +99,14 @@ def _lines(rows: Sequence[Row], clocks: Sequence[str]) -> Iterator[str]:
         mean = NOTHING if row.mean_bytes is None else format_bytes(row.mean_bytes)
         table.append((shorten(printable(row.component), 21), *cells, f"{moved}{'*' if row.derived else ' '}", mean))
     yield from table_lines(["component", *HEADS[:-1], "bytes ", "mean"], table)
-    yield from wrapped(
+    yield from wrap(
         "Mean of ranks. Trainer: on its thread, without the spans inside. Threads: all of a rank, added up; 'of ranks' "
         "is the least and the most of them.",
         "  ",
     )
     if any(row.derived for row in rows):
         yield "  * derived: TensorFlow reports no bytes of it; these stand in other rows too"
-    yield from ["", *(line for clock in clocks for line in wrapped(clock, "  "))] if clocks else []
+    yield from ["", *(line for clock in clocks for line in wrap(clock, "  "))] if clocks else []
 
 
 def clock_lines(timeline: Timeline) -> list[str]:
@@ -135,9 +135,9 @@ def _file_lines(timeline: Timeline, name: str) -> Iterator[str]:
     yield printable(name)
     yield f"  recorded  {plural(len(timeline), 'span')} of {ranks}, {trials}"
     for clock in clock_lines(timeline):
-        yield from wrapped(clock, "  clock     ", whole_words=True)
+        yield from wrap(clock, "  clock     ", whole_words=True)
     for problem in timeline.problems:
-        yield from wrapped(printable(problem), "  problem   ", whole_words=True)
+        yield from wrap(printable(problem), "  problem   ", whole_words=True)
     rows = [
         (
             fit(printable(row["component"]), 25),

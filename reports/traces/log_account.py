@@ -12,7 +12,7 @@ from dlio_bench.reports.traces.timelogger import RESOLUTION, Log
 from dlio_bench.reports.view.formatting import format_share, format_time, plural
 from dlio_bench.reports.view.table import table_lines
 from dlio_bench.units import format_bytes
-from dlio_bench.wrapping import printable, wrapped
+from dlio_bench.wrapping import printable, wrap
 
 YEAR = 365 * 86400.0  # seconds: no run begins that early in 1970, and none lasts that long
 
@@ -77,7 +77,7 @@ def account(log: Log, nodes: int | None) -> LogAccount:
         else bandwidth.hep_bandwidth(files, accounting.sum_of_epochs(hep.values()).read),
         cdb_read=read,
         cdb_training=merged_latency(spans, ITERATION) if readers else None,
-        cdb_counted_twice=accounting.counted_twice(spans, readers, [ITERATION]),
+        cdb_counted_twice=accounting.overlap_seconds(spans, readers, [ITERATION]),
         cdb_bandwidth=None if read is None else bandwidth.cdb_bandwidth(images, sum(read.values())),
         overlap=accounting.overlap(spans, overlapping, ITERATION) if known else None,
         problems=log.problems,
@@ -119,7 +119,7 @@ def _lines(shown: LogAccount) -> Iterator[str]:
     if (both := shown.overlap) is not None:
         share = f", {format_share(both.both / both.first)} of reading" if both.first else ""
         yield ""
-        yield from wrapped(
+        yield from wrap(
             f"Beside it, mean of ranks on their own clocks: reading {format_time(both.first)}, training "
             f"{format_time(both.second)}, both at once {format_time(both.both)}{share}.",
             "  ",
@@ -150,20 +150,20 @@ def _hep(shown: LogAccount, epochs: dict[int, Additive]) -> Iterator[str]:
         rows.append((name, *(f"{seconds:.2f} ({_share(seconds, row.total)})" for seconds in cells)))
     yield from table_lines(["epoch", *parts], rows)
     if shown.hep_left_out:
-        yield from wrapped(
+        yield from wrap(
             f"The log has {plural(shown.hep_left_out, 'more epoch')}, which the study's script leaves out, except for "
             "checkpoints.",
             "  ",
         )
     if any(row.training < 0 for row in epochs.values()):
-        yield from wrapped(
+        yield from wrap(
             f"Training is negative where 'Load File' and 'Checkpoint Listener' take longer than the '{ITERATION}' that "
             "the study's rule has them in: the log has them outside of its steps, or lacks steps. Shares of such an "
             "epoch, and of all, mean nothing.",
             "  ",
         )
     if shown.hep_bandwidth is not None:
-        yield from wrapped(
+        yield from wrap(
             f"read bandwidth by the study's formula {format_bytes(shown.hep_bandwidth)}/s: {bandwidth.HEP_RULE}", "  "
         )
 
@@ -183,7 +183,7 @@ def _cdb(shown: LogAccount, read: dict[int, float], training: dict[int, float]) 
     words = f"reading and training overlap{twice}, so the share is no part of the run"
     if shown.cdb_bandwidth is not None:
         words += f"; {format_bytes(shown.cdb_bandwidth)}/s by the study's formula, {bandwidth.CDB_RULE}"
-    yield from wrapped(words, "  ")
+    yield from wrap(words, "  ")
 
 
 def _share(part: float, whole: float) -> str:

@@ -9,10 +9,10 @@ from typing import Any
 from dlio_bench.reports.document.files import write_whole
 from dlio_bench.reports.run import sentences
 from dlio_bench.reports.traces import components, study, trainers
-from dlio_bench.reports.traces.scaling import Case, Scaling, answers, missing, problems
+from dlio_bench.reports.traces.scaling import Scaling, ScalingCase, answers, missing, problems
 from dlio_bench.reports.traces.scaling_figures import figures
 from dlio_bench.reports.traces.scaling_tables import tables
-from dlio_bench.reports.traces.tables import Table
+from dlio_bench.reports.traces.tables import TextTable
 from dlio_bench.reports.view.drawing import Figure
 from dlio_bench.reports.view.formatting import plural
 from dlio_bench.reports.view.page import render
@@ -64,7 +64,7 @@ def page(scalings: Sequence[Scaling], texts: Texts = MappingProxyType({})) -> st
     )
 
 
-def _reader(scaling: Scaling, shown: Sequence[Table], texts: Texts) -> dict[str, Any]:
+def _reader(scaling: Scaling, shown: Sequence[TextTable], texts: Texts) -> dict[str, Any]:
     """What the template shows of one reader: tables, and what to fold away: tables and texts."""
     return {
         "name": scaling.reader,
@@ -79,16 +79,16 @@ def _reader(scaling: Scaling, shown: Sequence[Table], texts: Texts) -> dict[str,
     }
 
 
-def _phases(case: Case) -> Table:
+def _phases(case: ScalingCase) -> TextTable:
     """The phases of the trainers, as the terminal has them."""
     number, count = case.result.trials[case.trial].trial + 1, len(case.result.trials)
     note = f"Trial {number} of {plural(count, 'trial')}; mean of ranks. Later epoch: mean of all after the first."
     rows = [(row.phase, row.cells) for row in case.phases]
-    return Table("phases", f"Phases of a rank's trainer, {case.label}", trainers.HEADS, rows, notes=[note])
+    return TextTable("phases", f"Phases of a rank's trainer, {case.label}", trainers.HEADS, rows, notes=[note])
 
 
-def _components(case: Case) -> Table:
+def _components(case: ScalingCase) -> TextTable:
     """What each component took, as the terminal has it."""
     note = "Mean of ranks; trainer: on its thread, without spans inside; threads: all of a rank, added up."
     rows = [(row.component, row.cells(" - ")) for row in case.components]
-    return Table("components", f"Time by component, {case.label}", components.HEADS, rows, notes=[note])
+    return TextTable("components", f"Time by component, {case.label}", components.HEADS, rows, notes=[note])

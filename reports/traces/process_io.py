@@ -13,7 +13,7 @@ from dlio_bench.reports.traces.tables import as_text
 from dlio_bench.reports.view.formatting import NOTHING, format_time
 from dlio_bench.reports.view.table import table_lines
 from dlio_bench.units import format_bytes
-from dlio_bench.wrapping import printable, wrapped
+from dlio_bench.wrapping import printable, wrap
 
 UNKNOWN = "Sizes of single accesses, offsets, opens and the time of I/O are not known."
 COUNTED = (
@@ -57,7 +57,7 @@ def parse(text: str) -> ProcessIo:
         raise ValueError(f"no line {error}") from None
 
 
-def since(before: str, after: str) -> ProcessIo:
+def io_between(before: str, after: str) -> ProcessIo:
     """What others than the reader of two texts of its own /proc/self/io did between them, its reaped children that is.
 
     The reader has read the first text by one call between them.
@@ -100,12 +100,12 @@ def _lines(of: Counted) -> Iterator[str]:
     )
     yield from table_lines(["", "reads", "writes"], rows)
     yield ""
-    yield from wrapped(UNKNOWN, "  ")
-    yield from wrapped(COUNTED, "  ")
+    yield from wrap(UNKNOWN, "  ")
+    yield from wrap(COUNTED, "  ")
     if of.left:
-        yield from wrapped("Some descendants still run. They are not counted.", "  ")
+        yield from wrap("Some descendants still run. They are not counted.", "  ")
     if io.cancelled_write_bytes:
-        yield from wrapped(
+        yield from wrap(
             f"{format_bytes(io.cancelled_write_bytes)} of what was to be written at the device were not, as the files "
             "were removed or cut.",
             "  ",

@@ -57,7 +57,7 @@ def _require_same_run(spans: Timeline, result: Result, steps: Steps, file: str) 
     numbers = [trial.trial for trial in result.trials]
     if strange := sorted(set(np.unique(spans.trial).tolist()) - set(numbers)):
         raise DataError(f"'{file}' has spans of trial {strange[0] + 1}, which its result has not. {fix}.")
-    loops = spans.part(spans.of(LOOP))
+    loops = spans.part(spans.are_of(LOOP))
     lasted = np.zeros((len(numbers), spans.ranks))
     np.add.at(lasted, (np.searchsorted(numbers, loops.trial), loops.rank), loops.end - loops.start)
     differs = (np.abs(lasted - steps["loop"]) > SAME) & (lasted > 0)

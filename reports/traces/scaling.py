@@ -1,6 +1,7 @@
 """Where the time of several results went, as figures: the study's tables from our runs, and the honest ones beside.
 
-A `Case` is one trial of one result. Those of one workload and reader are a `Scaling`: their node counts are compared.
+A `ScalingCase` is one trial of one result. Those of one workload and reader are a `Scaling`: their node counts are
+compared.
 """
 
 from collections.abc import Sequence
@@ -16,13 +17,13 @@ from dlio_bench.reports.traces import accounting, bandwidth, components, study, 
 from dlio_bench.reports.traces.accounting import ADDITIVE, ITERATION, MERGED, WAITING, Account, Overlap
 from dlio_bench.reports.traces.bandwidth import Bandwidth, times_ideal_bandwidth, times_ideal_seconds
 from dlio_bench.reports.traces.span_pattern import UNPLACED
-from dlio_bench.reports.view.formatting import format_share, listed, plural
+from dlio_bench.reports.view.formatting import format_share, join_words, plural
 
 TINY = "TINY"
 COMPUTE = "compute"
 
 
-class Case(Struct, frozen=True):
+class ScalingCase(Struct, frozen=True):
     """One trial. recorded: whether the run recorded spans; readers: those of them that read the dataset's files;
     in_tensorflow: whether TensorFlow reads these by itself. problems: of the file of spans, a sentence each.
     """
@@ -34,8 +35,8 @@ class Case(Struct, frozen=True):
     recorded: bool
     readers: Sequence[str]
     in_tensorflow: bool
-    phases: Sequence[trainers.Row]
-    components: Sequence[components.Row]  # none where nothing was recorded
+    phases: Sequence[trainers.PhaseRow]
+    components: Sequence[components.ComponentRow]  # none where nothing was recorded
     accounts: Sequence[Account]
     bandwidth: Bandwidth
     overlap: Overlap | None
@@ -70,7 +71,7 @@ class Scaling(Struct, frozen=True):
     workload: str
     title: str
     reader: str
-    cases: Sequence[Case]
+    cases: Sequence[ScalingCase]
 
     @property
     def how(self) -> str:
@@ -86,7 +87,7 @@ class Scaling(Struct, frozen=True):
         return len({case.samples for case in self.cases}) == 1
 
 
-def case(label: str, result: Result, steps: Steps, trial: int, recorded: timeline.Timeline | None) -> Case:
+def case(label: str, result: Result, steps: Steps, trial: int, recorded: timeline.Timeline | None) -> ScalingCase:
     """One trial's figures. trial: position in the arrays; recorded: spans of the result, None: there are none."""
     of_steps = list(trainers.spans(steps, trial, with_passes=False))
     number = result.trials[trial].trial
@@ -95,7 +96,7 @@ def case(label: str, result: Result, steps: Steps, trial: int, recorded: timelin
     readers = accounting.reading(result.workload.name, names)
     of_trial, plan = result.trials[trial], result.plan
     compute = COMPUTE if COMPUTE in names else ITERATION
-    return Case(
+    return ScalingCase(
         label=label,
         name=f"{plural(plan.nodes, 'node')}" + (f" × {plan.ranks_per_node}" if plan.ranks_per_node > 1 else ""),
         result=result,
@@ -129,9 +130,9 @@ def _sizes(result: Result) -> bandwidth.Sizes:
     )
 
 
-def scalings(cases: Sequence[Case]) -> list[Scaling]:
+def scalings(cases: Sequence[ScalingCase]) -> list[Scaling]:
     """Cases by workload and reader, in the order in which these come."""
-    groups: dict[tuple[str, str], list[Case]] = {}
+    groups: dict[tuple[str, str], list[ScalingCase]] = {}
     for entry in cases:
         policy = entry.result.policy
         groups.setdefault((entry.result.workload.name, policy.alias or policy.name), []).append(entry)
@@ -156,7 +157,7 @@ def documents(scalings: Sequence[Scaling]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _document(entry: Case, scaling: Scaling) -> dict[str, Any]:
+def _document(entry: ScalingCase, scaling: Scaling) -> dict[str, Any]:
     """One case; what compares it with the first node count is of its scaling."""
     at = list(scaling.cases).index(entry)
     nodes = [other.nodes for other in scaling.cases]
@@ -218,7 +219,7 @@ def answers(scaling: Scaling) -> list[str]:
     return sentences
 
 
-def name_of(case: Case, cases: Sequence[Case]) -> str:
+def name_of(case: ScalingCase, cases: Sequence[ScalingCase]) -> str:
     """'4 nodes'; the result's own name where several cases have as many."""
     alike = [other for other in cases if other.name == case.name]
     return case.name if len(alike) == 1 else case.label
@@ -245,7 +246,7 @@ def missing(scaling: Scaling) -> list[str]:
     )
     left_out = "Left out: the study's accountings, merged seconds, overlap of reading and compute."
     notes = [
-        f"{listed([name_of(case, scaling.cases) for case in cases])}: {why}. {left_out}"
+        f"{join_words([name_of(case, scaling.cases) for case in cases])}: {why}. {left_out}"
         for cases, why in reasons
         if cases
     ]

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from dlio_bench.reports.run.result_drawing import COLOURS, finished, laid, row_layout
+from dlio_bench.reports.run.result_drawing import COLOURS, finish_figure, lay_out_rows, row_layout
 from dlio_bench.reports.traces import study
 from dlio_bench.reports.traces.accounting import ADDITIVE, MERGED, WAITING
 from dlio_bench.reports.traces.bandwidth import times_ideal_bandwidth
-from dlio_bench.reports.traces.scaling import Case, Scaling
+from dlio_bench.reports.traces.scaling import Scaling, ScalingCase
 from dlio_bench.reports.view import drawing
-from dlio_bench.reports.view.drawing import Figure, plain
+from dlio_bench.reports.view.drawing import Figure, escape_markup
 from dlio_bench.reports.view.formatting import format_share, format_time
 from dlio_bench.units import format_bytes
 
@@ -57,11 +57,11 @@ def figures(scalings: Sequence[Scaling]) -> dict[str, Figure]:
         "nodes": _lines(_shares_by_nodes(scalings), "nodes", "I/O share (%)", log_x=True),
         "epochs": _lines(_shares_by_epochs(scalings), "epoch", "I/O share (%)"),
         "bandwidth": _lines(_rates(scalings), "nodes", "read bandwidth (GB/s)", log_x=True, log_y=True),
-        "ideal": _lines(_ideal(scalings), "nodes / first node count", "bandwidth, × ideal", log_x=True),
+        "ideal": _lines(_ideal_lines(scalings), "nodes / first node count", "bandwidth, × ideal", log_x=True),
         "critical": _critical([case for scaling in scalings for case in scaling.cases]),
     }
     return {
-        name: finished(figure["data"], figure["layout"], figure["words"], results)
+        name: finish_figure(figure["data"], figure["layout"], figure["words"], results)
         for name, figure in drawn.items()
         if figure is not None
     }
@@ -107,7 +107,7 @@ def _rates(scalings: Sequence[Scaling]) -> list[Line]:
     return lines
 
 
-def _ideal(scalings: Sequence[Scaling]) -> list[Line]:
+def _ideal_lines(scalings: Sequence[Scaling]) -> list[Line]:
     """Bandwidth over what the first node count's would give on all nodes, against how many times as many these are."""
     lines = []
     for owner, what, nodes, rates in _all_rates(scalings):
@@ -136,13 +136,13 @@ def _all_rates(scalings: Sequence[Scaling]) -> list[tuple[str, str, list[int], l
     return rows
 
 
-def _critical(cases: Sequence[Case]) -> Figure | None:
+def _critical(cases: Sequence[ScalingCase]) -> Figure | None:
     """Seconds of the critical path by phase, stacked, a bar for each result."""
     known = [(case, case.critical) for case in cases if case.critical is not None]
     if not known:
         return None
     names = list(dict.fromkeys(name for _, path in known for name in path.phases))
-    shape = laid({"": [case.label for case, _ in known]})
+    shape = lay_out_rows({"": [case.label for case, _ in known]})
     data: list[Figure] = []
     for name in names:
         seconds = [path.phases.get(name, 0.0) for _, path in known]
@@ -186,10 +186,10 @@ def _lines(lines: Sequence[Line], across: str, up: str, *, log_x: bool = False, 
         dash = {"dash": DASHES[number % len(DASHES)]} if line.published else {}
         x, y, texts = (list(column) for column in zip(*line.points, strict=True))
         data.append({
-            "type": "scatter", "mode": "lines+markers", "x": x, "y": y, "name": plain(line.name),
+            "type": "scatter", "mode": "lines+markers", "x": x, "y": y, "name": escape_markup(line.name),
             "line": {"color": colour, "width": 1.5} | dash,
             "marker": {"size": 6 if line.published else 8, "symbol": f"{symbol}-open" if line.published else symbol},
-            "hovertext": [plain(str(text)) for text in texts],
+            "hovertext": [escape_markup(str(text)) for text in texts],
             "hovertemplate": f"%{{x}} {across}: %{{hovertext}}<extra>%{{fullData.name}}</extra>",
         })  # fmt: skip
     all_x = _ticks(shown)
@@ -199,7 +199,7 @@ def _lines(lines: Sequence[Line], across: str, up: str, *, log_x: bool = False, 
         "xaxis": drawing.axis(across, **({"type": "log"} if log_x else {}), **ticks),
         "yaxis": drawing.log_axis(up, all_y) if log_y and all_y else drawing.axis(up, rangemode="tozero"),
     }
-    return {"data": data, "layout": layout, "words": f"Lines: {'; '.join(map(_words, shown))}."}
+    return {"data": data, "layout": layout, "words": f"Lines: {'; '.join(map(_line_label, shown))}."}
 
 
 def _ticks(lines: Sequence[Line]) -> list[float]:
@@ -211,5 +211,5 @@ def _ticks(lines: Sequence[Line]) -> list[float]:
     return sorted({*own[:: -(-len(own) // MOST_TICKS)], *others[:1], *others[-1:]})
 
 
-def _words(line: Line) -> str:
+def _line_label(line: Line) -> str:
     return f"{line.name}: {', '.join(f'{text} at {x:g}' for x, _, text in line.points)}"

@@ -12,12 +12,12 @@ from dlio_bench.reports.traces.accounting import ADDITIVE, MERGED, NAMES, READ_F
 from dlio_bench.reports.traces.bandwidth import times_ideal_bandwidth, times_ideal_seconds
 from dlio_bench.reports.traces.scaling import Scaling, answers, missing, name_of
 from dlio_bench.reports.traces.study_tables import seconds_text, share_text, times_text
-from dlio_bench.reports.traces.tables import Table, as_text, study_lines
+from dlio_bench.reports.traces.tables import TextTable, as_text, study_lines
 from dlio_bench.reports.traces.trainers import CriticalPath
 from dlio_bench.reports.view.formatting import NOTHING, format_time, plural
 from dlio_bench.reports.view.table import INDENT
 from dlio_bench.units import format_bytes
-from dlio_bench.wrapping import printable, wrapped
+from dlio_bench.wrapping import printable, wrap
 
 ALIKE = 0.02  # of a loop
 TWICE = "counted twice"
@@ -41,17 +41,17 @@ def answer_text(scalings: Sequence[Scaling]) -> str:
     """What `trace` says first: marks of all, then by workload and reader its other marks and the answer."""
     marks = [list(dict.fromkeys(mark for case in scaling.cases for mark in case.result.marks)) for scaling in scalings]
     of_all = [mark for mark in marks[0] if all(mark in of_scaling for of_scaling in marks)] if len(marks) > 1 else []
-    lines = _joined(f"[{mark}]" for mark in of_all) if of_all else []
+    lines = _wrap_words(f"[{mark}]" for mark in of_all) if of_all else []
     for scaling, of_scaling in zip(scalings, marks, strict=True):
         others = (f"[{mark}]" for mark in of_scaling if mark not in of_all)
-        lines += _joined((scaling.workload, scaling.reader, *others))
+        lines += _wrap_words((scaling.workload, scaling.reader, *others))
         for sentence in answers(scaling):
-            lines += wrapped(f"{printable(sentence)}.", INDENT)
+            lines += wrap(f"{printable(sentence)}.", INDENT)
     return as_text(lines)
 
 
-def _joined(words: Iterable[str]) -> list[str]:
-    return wrapped(printable(" · ".join(words)))
+def _wrap_words(words: Iterable[str]) -> list[str]:
+    return wrap(printable(" · ".join(words)))
 
 
 def render(scalings: Sequence[Scaling]) -> str:
@@ -65,18 +65,18 @@ def render(scalings: Sequence[Scaling]) -> str:
         if len(scalings) > 1:
             lines += ["", printable(f"{scaling.workload} · {scaling.reader}")]
         for sentence in missing(scaling):
-            lines += wrapped(printable(sentence), f"{INDENT}note  ", whole_words=True)
+            lines += wrap(printable(sentence), f"{INDENT}note  ", whole_words=True)
         with_published = len(scaling.cases) > 1 or any(case.readers for case in scaling.cases)
         for table in of_scaling:
             if table.rows or with_published:
                 lines += ["", *study_lines(table)]
                 for note in table.notes:
-                    lines += [] if note in notes else wrapped(printable(note), f"{INDENT}  ")
+                    lines += [] if note in notes else wrap(printable(note), f"{INDENT}  ")
                 notes |= {*table.notes}
     return as_text(lines).lstrip("\n")
 
 
-def tables(scalings: Sequence[Scaling]) -> list[tuple[Scaling, list[Table]]]:
+def tables(scalings: Sequence[Scaling]) -> list[tuple[Scaling, list[TextTable]]]:
     """The tables of each workload and reader.
 
     Published values stand once a workload: beside the first table of ours that they belong to, else alone, behind the
@@ -95,19 +95,19 @@ def tables(scalings: Sequence[Scaling]) -> list[tuple[Scaling, list[Table]]]:
         for table in of_scaling:
             beside = first.get((scaling.workload, table.name if table.rows else table.instead_of))
             if table.rows:
-                kept.append(table if beside in (None, at) else _without_published(table, scalings[beside].reader))
+                kept.append(table if beside in (None, at) else _drop_published(table, scalings[beside].reader))
             elif last[scaling.workload] == at and beside is None:
                 kept.append(table)
         shown.append((scaling, kept))
     return shown
 
 
-def _without_published(table: Table, reader: str) -> Table:
+def _drop_published(table: TextTable, reader: str) -> TextTable:
     notes = [note for note in table.notes if not note.startswith("Published")]
     return replace(table, published=[], notes=[*notes, f"Published values: in this table of {reader}."])
 
 
-def _tables(scaling: Scaling) -> list[Table]:
+def _tables(scaling: Scaling) -> list[TextTable]:
     """Ours first."""
     made = [
         *_by_nodes(scaling),
@@ -121,7 +121,7 @@ def _tables(scaling: Scaling) -> list[Table]:
     return sorted((table for table in made if table.rows or table.published), key=lambda table: not table.rows)
 
 
-def _by_nodes(scaling: Scaling) -> Iterator[Table]:
+def _by_nodes(scaling: Scaling) -> Iterator[TextTable]:
     """Seconds of each part and the share of I/O against nodes, for each accounting that a case has."""
     for how in (ADDITIVE, MERGED, WAITING):
         shown = [(case, account) for case in scaling.cases if (account := case.account(how))]
@@ -140,7 +140,7 @@ def _by_nodes(scaling: Scaling) -> Iterator[Table]:
             cells = [*(seconds_text(seconds.get(part)) for part in parts), share_text(account.share)]
             cells += [times_text(times) if scaling.same_work else NOTHING] if with_ideal else []
             rows.append((name_of(case, scaling.cases), cells))
-        yield Table(
+        yield TextTable(
             name=f"nodes-{how}",
             title=f"I/O against nodes. {TITLES[how]}",
             heads=[*parts, "I/O share", *(["× ideal"] if with_ideal else [])],
@@ -155,7 +155,7 @@ def _by_nodes(scaling: Scaling) -> Iterator[Table]:
         )
 
 
-def _by_epochs(scaling: Scaling) -> Iterator[Table]:
+def _by_epochs(scaling: Scaling) -> Iterator[TextTable]:
     """The share of I/O against epochs, by the accounting of the study where there is one, else by waiting."""
     how = scaling.how
     shown = [(case, account) for case in scaling.cases if (account := case.account(how))]
@@ -179,10 +179,10 @@ def _by_epochs(scaling: Scaling) -> Iterator[Table]:
         for case, account in shown
     ]
     heads = [*(f"epoch {number + 1}" for number in range(count)), "all"]
-    yield Table("epochs", "I/O share against epochs", heads, rows, published, notes)
+    yield TextTable("epochs", "I/O share against epochs", heads, rows, published, notes)
 
 
-def _bandwidth(scaling: Scaling) -> Table:
+def _bandwidth(scaling: Scaling) -> TextTable:
     """Read bandwidth against nodes: the true ones, and those of the study's formula."""
     cases = scaling.cases
     nodes = [case.nodes for case in cases]
@@ -224,7 +224,7 @@ def _bandwidth(scaling: Scaling) -> Table:
         calls = NOTHING if entry.calls is None else str(entry.calls)
         cells = [calls, format_bytes(entry.read_bytes), *(column[at] for column in shown.values())]
         rows.append((name_of(case, cases), cells))
-    return Table("bandwidth", "Read bandwidth against nodes", ["calls", "bytes", *shown], rows, notes=notes)
+    return TextTable("bandwidth", "Read bandwidth against nodes", ["calls", "bytes", *shown], rows, notes=notes)
 
 
 def _rate_texts(values: Sequence[float | None], nodes: Sequence[int]) -> list[str]:
@@ -235,7 +235,7 @@ def _rate_texts(values: Sequence[float | None], nodes: Sequence[int]) -> list[st
     ]
 
 
-def _overlap(scaling: Scaling) -> Iterator[Table]:
+def _overlap(scaling: Scaling) -> Iterator[TextTable]:
     rows = []
     for case in scaling.cases:
         if (both := case.overlap) is not None:
@@ -246,10 +246,10 @@ def _overlap(scaling: Scaling) -> Iterator[Table]:
         first = next(case for case in scaling.cases if case.overlap is not None)
         title = "Reading behind compute, each rank on its own clock, mean of ranks"
         notes = [f"Reading: {', '.join(first.readers)}. Compute: {first.compute}."]
-        yield Table("overlap", title, ["reading", "compute", "both at once", "of reading"], rows, notes=notes)
+        yield TextTable("overlap", title, ["reading", "compute", "both at once", "of reading"], rows, notes=notes)
 
 
-def _critical(scaling: Scaling) -> Iterator[Table]:
+def _critical(scaling: Scaling) -> Iterator[TextTable]:
     known = [(name_of(case, scaling.cases), case.critical) for case in scaling.cases if case.critical is not None]
     if not known:
         return
@@ -260,16 +260,16 @@ def _critical(scaling: Scaling) -> Iterator[Table]:
     ]
     for label, path in known:
         who = f"; {came_last(path.last)}" if len(path.last) > 1 else ""
-        notes.append(f"{label}: the loop took {format_time(path.loop)}{_rest(path)}{who}.")
+        notes.append(f"{label}: the loop took {format_time(path.loop)}{_rest_note(path)}{who}.")
     rows = [
         (label, [format_time(seconds) for seconds in (*(path.phases.get(name, 0.0) for name in names), path.total)])
         for label, path in known
     ]
     title = "Critical path: what the rank that came last to each meeting did since the one before"
-    yield Table("critical", title, [*names, "sum"], rows, notes=notes)
+    yield TextTable("critical", title, [*names, "sum"], rows, notes=notes)
 
 
-def _rest(path: CriticalPath) -> str:
+def _rest_note(path: CriticalPath) -> str:
     """What the path has not of the loop, where that is more than ALIKE of it."""
     rest = path.loop - path.total
     if abs(rest) <= ALIKE * path.loop:

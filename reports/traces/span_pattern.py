@@ -34,18 +34,18 @@ def patterns_of(timeline: Timeline, trial: int) -> tuple[Pattern, Pattern | None
     offset, and its calls are not ours to see.
     """
     spans = timeline.part(timeline.trial == trial)
-    is_node_read, is_node_write = spans.of(*NODE_READS), spans.of(*NODE_WRITES)
+    is_node_read, is_node_write = spans.are_of(*NODE_READS), spans.are_of(*NODE_WRITES)
     is_read = _of_kind(spans, "read") & ~is_node_read & (spans.file >= 0)
-    is_read |= spans.of(*UNPLACED)
+    is_read |= spans.are_of(*UNPLACED)
     is_metadata = _of_kind(spans, "metadata") & (spans.file >= 0)
-    of_copy = is_metadata & _of_copies(spans, spans.of("copy read"), spans.of("stage read"))
+    of_copy = is_metadata & _of_copies(spans, spans.are_of("copy read"), spans.are_of("stage read"))
     dataset = _pattern(spans, is_read, np.zeros_like(is_read), is_metadata & ~of_copy)
     hidden = is_read & (spans.offset < 0)
     if hidden.any():
-        dataset = with_notes(dataset, _hidden(int(hidden.sum()), int(spans.bytes[hidden].sum())))
+        dataset = with_notes(dataset, _hidden_reads_note(int(hidden.sum()), int(spans.bytes[hidden].sum())))
     if not is_read.any() and not is_node_read.any():
         dataset = with_notes(dataset, "No read of this trial left a span: what its reader reads is not ours to see.")
-    if spans.of(*UNPLACED).any():
+    if spans.are_of(*UNPLACED).any():
         dataset = with_notes(dataset, "How long TensorFlow's own reads took is not known: they are in no time here.")
     lost = sum(timeline.lost.values())
     if lost:
@@ -58,11 +58,11 @@ def patterns_of(timeline: Timeline, trial: int) -> tuple[Pattern, Pattern | None
 def _pattern(spans: Timeline, is_read: Mask, is_write: Mask, is_metadata: Mask) -> Pattern:
     kinds = np.full(len(spans), OTHER)
     for name, kind in METADATA.items():
-        kinds[spans.of(name)] = kind
+        kinds[spans.are_of(name)] = kind
     kinds[is_read], kinds[is_write] = READ, WRITE
     chosen = is_read | is_write | is_metadata
     ends = _without_metadata(spans, is_read | is_write, is_metadata)
-    untimed = spans.of(*UNPLACED)
+    untimed = spans.are_of(*UNPLACED)
     ends[untimed] = spans.start[untimed]
     return pattern(
         Accesses(
@@ -95,7 +95,7 @@ def _without_metadata(spans: Timeline, is_data: Mask, is_metadata: Mask) -> npt.
 def _of_kind(spans: Timeline, kind: str) -> Mask:
     """Which spans are of components of this kind; TensorFlow's own are inside ours."""
     names = [each.name for each in spans.components if each.kind == kind and not each.name.startswith(TENSORFLOW)]
-    return spans.of(*names)
+    return spans.are_of(*names)
 
 
 def _of_copies(spans: Timeline, is_copy_read: Mask, is_stage_read: Mask) -> Mask:
@@ -110,7 +110,7 @@ def _keys(owner: npt.NDArray[np.int64], file: npt.NDArray[np.int64]) -> npt.NDAr
     return owner.astype(np.int64) << 32 | (file.astype(np.int64) + 1)
 
 
-def _hidden(reads: int, size: int) -> str:
+def _hidden_reads_note(reads: int, size: int) -> str:
     return (
         f"{plural(reads, 'read')} of {format_bytes(size)} are a library's. Its opens and its calls of the kernel, with "
         "their sizes and offsets, are not known."

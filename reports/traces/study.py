@@ -35,7 +35,7 @@ class Total(Struct, frozen=True):
     corrected: float | None = None
 
 
-class Table(Struct, frozen=True):
+class PublishedTable(Struct, frozen=True):
     """The totals of one published run by nodes. name: which run; source: its slides."""
 
     workload: str
@@ -79,7 +79,7 @@ def _cdb(
 
 # fmt: off
 TABLES = (
-    Table("hepcnnb", LOCAL, "slides Project_Progress_20180727 s4-s9, poster", (
+    PublishedTable("hepcnnb", LOCAL, "slides Project_Progress_20180727 s4-s9, poster", (
         # nodes, seconds a node over 5 epochs: read, load, training; per cent of them; calls; GB/s; GB/s corrected
         _hep(64, (91.21, 77.68, 2365.17), (3.60, 3.07, 93.34), 9280, 9.917, 26.5),
         _hep(128, (41.87, 38.95, 1277.79), (3.08, 2.87, 94.05), 9344, 21.686, 57.9),
@@ -87,7 +87,7 @@ TABLES = (
         _hep(512, (10.16, 9.81, 329.56), (2.91, 2.81, 94.29), 9728, 91.534, 241),
         _hep(1024, (2.54, 4.79, 169.22), (1.44, 2.71, 95.85), 2048, 194.994, 195),
     )),
-    Table("hepcnnb", GLOBAL, "slides Project_Progress_20180727 s4-s9, poster", (
+    PublishedTable("hepcnnb", GLOBAL, "slides Project_Progress_20180727 s4-s9, poster", (
         # the same, with checkpoints
         _hep(64, (222.14, 80.27, 2457.53, 14.61), (8.01, 2.89, 88.57, 0.53), 10304, 4.332, 11.2),
         _hep(128, (110.23, 40.20, 1269.71, 7.82), (7.72, 2.81, 88.92, 0.55), 10368, 8.764, 22.5),
@@ -95,14 +95,14 @@ TABLES = (
         _hep(512, (30.13, 9.87, 447.62, 1.27), (6.16, 2.02, 91.56, 0.26), 9728, 30.863, 81.2),
         _hep(1024, (2.63, 4.80, 168.42, 0.59), (1.49, 2.72, 95.45, 0.33), 2048, 187.986, 188),
     )),
-    Table("cdb", JULY_27, "slides Project_Progress_20180727 s12-s13, poster", (
+    PublishedTable("cdb", JULY_27, "slides Project_Progress_20180727 s12-s13, poster", (
         # nodes, merged seconds over 3 epochs and per cent: read, training; calls; GB/s
         _cdb(64, 1243.21, 8.73, 13002.72, 91.27, 20672, 0.294),
         _cdb(128, 1195.04, 15.05, 6744.80, 84.95, 22528, 0.334),
         _cdb(256, 402.31, 10.63, 3382.81, 89.37, 25856, 1.137),
         _cdb(512, 229.05, 11.04, 1845.30, 88.96, 33280, 2.571),
     )),
-    Table("cdb", JULY_13, "slides Project_Progress_20180713", (
+    PublishedTable("cdb", JULY_13, "slides Project_Progress_20180713", (
         _cdb(64, 3640.89, 22.01, 12898.48, None, 21056, 0.102),
         _cdb(128, 313.76, 4.63, 6464.17, None, 23296, 1.314),
         _cdb(256, 160.26, 4.59, 3329.12, None, 27392, 3.024),
@@ -174,7 +174,7 @@ VARIANTS = (
 # fmt: on
 
 
-def tables(workload: str) -> list[Table]:
+def tables(workload: str) -> list[PublishedTable]:
     """The published totals of a workload; none of most."""
     return [table for table in TABLES if table.workload == workload]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dlio_bench.reports.traces import study
 from dlio_bench.reports.traces.accounting import ADDITIVE, MERGED, TITLES
 from dlio_bench.reports.traces.bandwidth import times_ideal_bandwidth, times_ideal_seconds
-from dlio_bench.reports.traces.tables import Row, Table
+from dlio_bench.reports.traces.tables import Row, TextTable
 from dlio_bench.reports.view.formatting import NOTHING, format_share
 
 LEAST = 5e-4  # seconds that are shown
@@ -37,20 +37,20 @@ def _slides(workload: str) -> str:
     return "; ".join(dict.fromkeys(table.source for table in study.tables(workload)))
 
 
-def totals_alone(workload: str, how: str) -> Iterator[Table]:
+def totals_alone(workload: str, how: str) -> Iterator[TextTable]:
     """The published totals in a table of their own, where ours have no such accounting."""
     if STUDY.get(how) == workload:
         heads, title = [*PARTS[how], "I/O share", "× ideal"], f"I/O against nodes, published. {TITLES[how]}"
         rows, notes = totals(workload, how, PARTS[how]), sources(workload, how)
-        yield Table(f"published-{how}", title, heads, [], rows, notes, f"nodes-{how}")
+        yield TextTable(f"published-{how}", title, heads, [], rows, notes, f"nodes-{how}")
 
 
-def epochs_alone(workload: str) -> Iterator[Table]:
+def epochs_alone(workload: str) -> Iterator[TextTable]:
     """The published epochs in a table of their own, where ours have no such accounting."""
     if rows := epochs(workload, ADDITIVE, most := max(len(row.parts["read"]) for row in study.EPOCHS)):
         heads = [*(f"epoch {number + 1}" for number in range(most)), "all"]
         title = "I/O share against epochs, published, by HEPCNNB's accounting"
-        yield Table("published-epochs", title, heads, [], rows, [EPOCHS_NOTE], "epochs")
+        yield TextTable("published-epochs", title, heads, [], rows, [EPOCHS_NOTE], "epochs")
 
 
 def epochs(workload: str, how: str, count: int) -> list[Row]:
@@ -69,7 +69,7 @@ def epochs(workload: str, how: str, count: int) -> list[Row]:
     ]
 
 
-def bandwidth(workload: str) -> Iterator[Table]:
+def bandwidth(workload: str) -> Iterator[TextTable]:
     """Published bandwidths, and corrected ones, which are not."""
     tables = study.tables(workload)
     corrected = any(total.corrected is not None for table in tables for total in table.totals)
@@ -92,10 +92,10 @@ def bandwidth(workload: str) -> Iterator[Table]:
                 "calls read."
             )
         heads = ["calls", "published", *(["corrected"] if corrected else [])]
-        yield Table("published-bandwidth", "Read bandwidth against nodes, published", heads, [], rows, notes)
+        yield TextTable("published-bandwidth", "Read bandwidth against nodes, published", heads, [], rows, notes)
 
 
-def variants(workload: str) -> Iterator[Table]:
+def variants(workload: str) -> Iterator[TextTable]:
     """Published variants of a workload."""
     if known := study.variants(workload):
         # '4322.73', or '4475' where whole seconds were published
@@ -105,7 +105,7 @@ def variants(workload: str) -> Iterator[Table]:
         ]
         heads = ["read (s)", "epoch 1 (s)", "epoch 2 (s)", "epoch 3 (s)"]
         title = "CDB on 64 nodes, published: merged seconds of reading, and of each epoch"
-        yield Table("published-variants", title, heads, [], rows, [f"Published: {study.VARIANTS_SOURCE}."])
+        yield TextTable("published-variants", title, heads, [], rows, [f"Published: {study.VARIANTS_SOURCE}."])
 
 
 def seconds_text(value: float | None) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from dlio_bench.reports.view.table import INDENT, table_lines
-from dlio_bench.wrapping import printable, wrapped
+from dlio_bench.wrapping import printable, wrap
 
 LONGEST = 26  # letters of a row's name
 MOST_PROBLEMS = 20  # that are named
@@ -14,7 +14,7 @@ PUBLISHED = "published, nodes:"
 Row = tuple[str, Sequence[str]]  # its name and its cells
 
 
-class Table(Struct, frozen=True):
+class TextTable(Struct, frozen=True):
     """A table of texts. rows: (name, cells); published: rows of the study, whose source `notes` name.
 
     instead_of: the name of a table of ours that has the same published rows beside it, where there is one.
@@ -29,9 +29,9 @@ class Table(Struct, frozen=True):
     instead_of: str = ""
 
 
-def study_lines(table: Table) -> Iterator[str]:
+def study_lines(table: TextTable) -> Iterator[str]:
     """Title and rows, those of the study below ours, at most 80 columns."""
-    yield from wrapped(printable(table.title), INDENT)
+    yield from wrap(printable(table.title), INDENT)
     ours, published = (
         [(shorten(printable(name), LONGEST), *cells) for name, cells in rows] for rows in (table.rows, table.published)
     )
@@ -47,7 +47,7 @@ def problem_lines(problems: Sequence[str]) -> list[str]:
     """The first problems, below an empty line; none without problems."""
     lines = [""] if problems else []
     for problem in problems[:MOST_PROBLEMS]:
-        lines += wrapped(printable(problem), "  problem  ", whole_words=True)
+        lines += wrap(printable(problem), "  problem  ", whole_words=True)
     if len(problems) > MOST_PROBLEMS:
         lines.append(f"  problem  and {len(problems) - MOST_PROBLEMS} more")
     return lines

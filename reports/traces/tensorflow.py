@@ -24,7 +24,7 @@ from dlio_bench.reports.view.formatting import format_share, format_time, plural
 from dlio_bench.reports.view.table import table_lines
 from dlio_bench.tensorflow_operations import REPORT_BYTES
 from dlio_bench.units import format_bytes
-from dlio_bench.wrapping import printable, wrapped
+from dlio_bench.wrapping import printable, wrap
 
 NAME = 21  # columns of an operation
 NOTHING = "nothing recorded"
@@ -53,7 +53,7 @@ class Operation(Struct, frozen=True):
     end: float
 
 
-class Row(Struct, frozen=True):
+class OperationRow(Struct, frozen=True):
     """One operation. seconds: of the stalls of all ranks; spans and bytes: of the whole trace.
 
     spans: as recorded: one of TensorFlow's may be several short operations, added up.
@@ -69,7 +69,7 @@ class Row(Struct, frozen=True):
     derived: bool
 
 
-class Step(Struct, frozen=True):
+class StepStalls(Struct, frozen=True):
     """The stalls of a step, over all ranks: seconds by operation. They add up to the step's stalls."""
 
     step: int
@@ -83,8 +83,8 @@ class InputTable(Struct, frozen=True):
     trial: int
     ranks: int
     stall: float
-    rows: Sequence[Row]
-    steps: Sequence[Step]
+    rows: Sequence[OperationRow]
+    steps: Sequence[StepStalls]
     traces: Mapping[int, RuntimeTrace]
 
 
@@ -99,7 +99,7 @@ def table(timeline: Timeline, *, emulated: bool = False) -> InputTable | None:
     for rank, trace in traces.items():
         of_rank = timeline.part((timeline.rank == rank) & (timeline.trial == trace.trial))
         of_rank = of_rank.part(of_rank.start < _end(of_rank, trace.steps))
-        stalls = of_rank.part(of_rank.of(NEXT_BATCH) & (of_rank.step >= 0) & (of_rank.step < trace.steps))
+        stalls = of_rank.part(of_rank.are_of(NEXT_BATCH) & (of_rank.step >= 0) & (of_rank.step < trace.steps))
         stalls = stalls.part(np.argsort(stalls.start, kind="stable"))
         intervals = list(zip(stalls.start.tolist(), stalls.end.tolist(), strict=True))
         for number, of_step in zip(stalls.step.tolist(), shares(intervals, _operations(of_rank)), strict=True):
@@ -116,7 +116,7 @@ def table(timeline: Timeline, *, emulated: bool = False) -> InputTable | None:
     moving.discard(THE_STALL)  # a sum of the others
     shown = {**summed, **dict.fromkeys(sorted(moving - summed.keys()), 0.0)}
     rows = [
-        Row(
+        OperationRow(
             operation=name,
             waited_for=_waited_for(name, kinds.get(name), emulated=emulated),
             seconds=seconds,
@@ -127,13 +127,13 @@ def table(timeline: Timeline, *, emulated: bool = False) -> InputTable | None:
         )
         for name, seconds in shown.items()
     ]
-    steps = [Step(number, sum(sums.values()), sums) for number, sums in sorted(by_step.items())]
+    steps = [StepStalls(number, sum(sums.values()), sums) for number, sums in sorted(by_step.items())]
     return InputTable(min(trace.trial for trace in traces.values()), len(traces), stall, rows, steps, traces)
 
 
 def _end(of_rank: Timeline, steps: int) -> float:
     """When the last traced step ended."""
-    return float(of_rank.end[of_rank.of(ITERATION) & (of_rank.step < steps)].max(initial=0.0))
+    return float(of_rank.end[of_rank.are_of(ITERATION) & (of_rank.step < steps)].max(initial=0.0))
 
 
 def _operations(of_rank: Timeline) -> Iterator[Operation]:
@@ -169,7 +169,7 @@ def _lines(shown: InputTable) -> Iterator[str]:
     steps = max(trace.steps for trace in shown.traces.values())
     of_trial = f"the first {plural(steps, 'step')} of trial {shown.trial + 1}"
     whole = f"{format_time(shown.stall)} over {plural(shown.ranks, 'rank')}"
-    yield from wrapped(f"waiting for input in {of_trial}, by TensorFlow's trace: {whole}", "  ", whole_words=True)
+    yield from wrap(f"waiting for input in {of_trial}, by TensorFlow's trace: {whole}", "  ", whole_words=True)
     yield ""
     rows = []
     for row in shown.rows:
@@ -179,7 +179,7 @@ def _lines(shown: InputTable) -> Iterator[str]:
     yield from table_lines(["inside", "waiting for", "time", "share", "spans", "bytes "], rows, words=["waiting for"])
     yield ""
     for line in _notes(shown):
-        yield from wrapped(line, "  ", whole_words=True)
+        yield from wrap(line, "  ", whole_words=True)
 
 
 def _notes(shown: InputTable) -> Iterator[str]:

@@ -174,7 +174,7 @@ class Timeline(Struct, frozen=True):
         columns = {name: getattr(self, name)[chosen] for name in COLUMNS}
         return replace(self, **columns)
 
-    def of(self, *names: str) -> Column:
+    def are_of(self, *names: str) -> Column:
         """Which spans are of components of these names, bool [spans]."""
         codes = [code for code, component in enumerate(self.components) if component.name in names]
         return np.isin(self.component, codes)
@@ -208,7 +208,7 @@ def load(path: Path) -> Timeline:
     wrong = [name for name, values in columns.items() if values.dtype != TYPES[name] or values.ndim != 1]
     if wrong or len({len(values) for values in columns.values()}) != 1:
         raise DataError(f"'{file}' is no whole file of spans (columns of other types or lengths). {FIX}.")
-    return _checked(about, columns)
+    return _check_columns(about, columns)
 
 
 def spans_in(folder: Path) -> int:
@@ -220,7 +220,7 @@ def spans_in(folder: Path) -> int:
     return sum(counts)
 
 
-def _checked(about: About, columns: Mapping[str, Column]) -> Timeline:
+def _check_columns(about: About, columns: Mapping[str, Column]) -> Timeline:
     """The timeline without spans that refer to nothing, which are told of."""
     damage, problems = [], list(about.unfinished)
     of_rank = np.array([0 <= track.rank < about.ranks for track in about.tracks], dtype=bool)

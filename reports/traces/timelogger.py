@@ -125,9 +125,9 @@ def published_spans(timeline: Timeline, trial: int) -> Timeline:
     """
     of_trial = with_passes(timeline.part(timeline.trial == trial))
     chosen = {component.name for component in COMPONENTS if component.published}
-    if not of_trial.of(*READING.values()).any():
+    if not of_trial.are_of(*READING.values()).any():
         chosen |= {component.name for component in COMPONENTS if component.kind == "read"}
-    return of_trial.part(of_trial.of(*chosen))
+    return of_trial.part(of_trial.are_of(*chosen))
 
 
 def with_passes(timeline: Timeline) -> Timeline:
@@ -137,7 +137,7 @@ def with_passes(timeline: Timeline) -> Timeline:
     nodes HEPCNNB's Read, Load and Training (2534.06 s) are its whole loop (2534.2 s), and CDB's Training is the sum of
     its whole epochs. A pass whose epoch has no recorded step on its thread is a 'Training Iteration' of its own.
     """
-    is_step, is_pass = timeline.of(ITERATION), timeline.of(VALIDATION)
+    is_step, is_pass = timeline.are_of(ITERATION), timeline.are_of(VALIDATION)
     epoch = np.where(timeline.epoch < 0, ~timeline.epoch, timeline.epoch)
     chosen = np.flatnonzero(is_step | is_pass)
     keys = (is_pass, timeline.start, epoch, timeline.track, timeline.trial)
@@ -157,7 +157,7 @@ def with_passes(timeline: Timeline) -> Timeline:
     return replace(timeline, end=end, component=component, components=components).part(~enclosed)
 
 
-def as_recorded(timeline: Timeline, trial: int) -> Iterator[Span]:
+def timelogger_spans(timeline: Timeline, trial: int) -> Iterator[Span]:
     """The same as TimeLogger's spans, with threads as Python writes them. A quote would end the study's records."""
     for span in spans(timeline, trial):
         name = span.thread.replace("'", " ")

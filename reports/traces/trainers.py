@@ -14,7 +14,7 @@ from dlio_bench.reports.traces.tables import as_text
 from dlio_bench.reports.traces.timeline import BEFORE, Span
 from dlio_bench.reports.view.formatting import format_share, format_time, plural
 from dlio_bench.reports.view.table import table_lines
-from dlio_bench.wrapping import printable, wrapped
+from dlio_bench.wrapping import printable, wrap
 
 VALIDATION, OTHER = "validation", "other"
 # What the NERSC study calls them. A whole step is its 'Training Iteration', the loop its 'Training Loop'.
@@ -24,7 +24,7 @@ BEFORE_MEETING = PHASES[: PHASES.index("exchange")]
 HEADS = ("first epoch", "later epoch", "loop", "share", "worst rank")  # of `Row.cells`
 
 
-class Row(Struct, frozen=True):
+class PhaseRow(Struct, frozen=True):
     """Seconds in a phase, mean of ranks: in the first epoch, in a later one, in the loop; and of the worst rank."""
 
     phase: str
@@ -47,7 +47,7 @@ class Row(Struct, frozen=True):
         ]
 
 
-def breakdown(steps: Steps, trial: int) -> list[Row]:
+def breakdown(steps: Steps, trial: int) -> list[PhaseRow]:
     """Exclusive phases of a trial; with `other`, which is in no phase, they add up to the loop of each rank.
 
     trial: position in the arrays. `other` has no value by epoch, as what lies between epochs belongs to none.
@@ -66,11 +66,11 @@ def breakdown(steps: Steps, trial: int) -> list[Row]:
     return [*rows, _row(OTHER, np.zeros((len(loop), 0)), loop - totals, loop)]
 
 
-def _row(name: str, by_epoch: Floats, totals: Floats, loop: Floats) -> Row:
+def _row(name: str, by_epoch: Floats, totals: Floats, loop: Floats) -> PhaseRow:
     """by_epoch: [ranks, epochs]; totals, loop: [ranks]."""
     means = by_epoch.mean(axis=0)
     worst = int(totals.argmax())
-    return Row(
+    return PhaseRow(
         phase=name,
         first_epoch=float(means[0]) if len(means) else 0.0,
         later_epoch=float(means[1:].mean()) if len(means) > 1 else None,
@@ -106,7 +106,7 @@ def _lines(result: Result, steps: Steps, trial: int) -> Iterator[str]:
     rows = [(row.phase, *row.cells) for row in breakdown(steps, trial)]
     yield from table_lines(["phase", *HEADS], rows, words=HEADS[-1:])
     yield ""
-    yield from wrapped("Mean of ranks. A later epoch: the mean of all after the first.", "  ")
+    yield from wrap("Mean of ranks. A later epoch: the mean of all after the first.", "  ")
 
 
 class Phase(Struct, frozen=True):

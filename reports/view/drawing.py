@@ -19,16 +19,16 @@ MOST_TICKS = 8
 ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "%": "&#37;"}  # % starts a field of a hover text
 
 
-def compact(value: Any) -> Any:
+def round_floats(value: Any) -> Any:
     """The same structure with floats cut to 6 significant digits."""
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: compact(entry) for key, entry in value.items()}
-    return [compact(entry) for entry in value] if isinstance(value, list | tuple) else value
+        return {key: round_floats(entry) for key, entry in value.items()}
+    return [round_floats(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
-def plain(name: str) -> str:
+def escape_markup(name: str) -> str:
     """A name from a file, so that plotly.js, which takes texts for markup (<b>, <a href>, &amp;), shows it letter by
     letter, and no longer than LONGEST letters.
     """
@@ -38,7 +38,7 @@ def plain(name: str) -> str:
 
 
 def lines(name: str) -> str:
-    """`plain`, broken into at most LINES lines of at most LINE letters, behind blanks and hyphens if there are some."""
+    """`escape_markup`, in at most LINES lines of at most LINE letters, broken behind blanks and hyphens."""
     pieces = [part[at : at + LINE] for part in re.findall(r"[^\s-]*[\s-]*", name) for at in range(0, len(part), LINE)]
     broken: list[str] = []
     for piece in pieces:
@@ -47,7 +47,7 @@ def lines(name: str) -> str:
         else:
             broken.append(piece)
     kept = [part.strip() for part in broken][:LINES]
-    return "<br>".join(map(plain, kept)) + ("…" if len(kept) < len(broken) else "")
+    return "<br>".join(map(escape_markup, kept)) + ("…" if len(kept) < len(broken) else "")
 
 
 def text(title: str) -> Figure:

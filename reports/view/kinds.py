@@ -31,7 +31,7 @@ KINDS: dict[str, tuple[Callable[[Path], Any], Callable[[Any], View]]] = {
 }
 
 
-def apart(paths: Sequence[Path]) -> tuple[dict[Path, tuple[Struct, View]], list[Path]]:
+def split_kinds(paths: Sequence[Path]) -> tuple[dict[Path, tuple[Struct, View]], list[Path]]:
     """The documents of these kinds that are named, or lie in a folder that is, with their views; and all other paths.
 
     Errors as those of each kind's `load`.
@@ -41,12 +41,12 @@ def apart(paths: Sequence[Path]) -> tuple[dict[Path, tuple[Struct, View]], list[
     for path in paths:
         files = [path / name for name in NAMES if (path / name).is_file()][:1] if path.is_dir() else [path]
         known = {file: result_file.schema(file) for file in files}
-        shown |= {file: _shown(file, schema) for file, schema in known.items() if schema in KINDS}
+        shown |= {file: _load_view(file, schema) for file, schema in known.items() if schema in KINDS}
         others += [] if any(file in shown for file in files) else [path]
     return shown, others
 
 
-def _shown(file: Path, schema: str) -> tuple[Struct, View]:
+def _load_view(file: Path, schema: str) -> tuple[Struct, View]:
     load, view = KINDS[schema]
     document = load(file)
     return document, view(document)

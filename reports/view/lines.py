@@ -7,7 +7,7 @@ from dlio_bench.reports.judging import judge
 from dlio_bench.reports.numbers.metrics import METRICS
 from dlio_bench.reports.run import sentences
 from dlio_bench.reports.view.formatting import interval, number, plural
-from dlio_bench.wrapping import WIDTH, wrapped
+from dlio_bench.wrapping import WIDTH, wrap
 
 HEAD = 11  # columns of "ACCEPTANCE "
 LABEL = 19  # columns of "  step p50/p95/p99 "
@@ -27,24 +27,24 @@ def title(results: Sequence[Result]) -> Iterator[str]:
             readers = plural(len(names), "reader")
     sizes = unique(number(result.metrics["bytes_requested"]) for result in results)
     trials = sentences.trials(results) + (f" of {sizes[0]}" if len(sizes) == 1 else "")
-    yield from wrapped(f"{workloads} · {readers} · {sentences.scales(results)} · {trials}", f"{word:<{HEAD}}")
+    yield from wrap(f"{workloads} · {readers} · {sentences.scales(results)} · {trials}", f"{word:<{HEAD}}")
 
 
 def marks(results: Sequence[Result]) -> Iterator[str]:
     """The marks of all results, each once."""
     if names := unique(mark for result in results for mark in result.marks):
-        yield from beneath("  ".join(f"[{name}]" for name in names))
+        yield from body_lines("  ".join(f"[{name}]" for name in names))
 
 
-def beneath(text: str) -> Iterator[str]:
+def body_lines(text: str) -> Iterator[str]:
     """Text below the title."""
-    yield from wrapped(text, " " * HEAD)
+    yield from wrap(text, " " * HEAD)
 
 
 def entry(label: str, content: str, indent: int = 0) -> Iterator[str]:
     """A label and what it says."""
     head = f"  {label:<{LABEL - 3}} "
-    yield from wrapped(content, head, len(head) + indent)
+    yield from wrap(content, head, len(head) + indent)
 
 
 def listing(label: str, entries: Iterable[str]) -> Iterator[str]:
@@ -61,7 +61,7 @@ def metric(result: Result, name: str, *remarks: str) -> Iterator[str]:
     yield from entry(METRICS[name].title, f"{number(value):<{VALUE}}{beside}".rstrip(), VALUE)
 
 
-def clipped(lines: Iterable[str], most: int) -> list[str]:
+def clip_lines(lines: Iterable[str], most: int) -> list[str]:
     """The first `most` lines; the last one says with a … that there were more."""
     kept = list(lines)
     return kept if len(kept) <= most else [*kept[: most - 1], f"{kept[most - 1][: WIDTH - 2].rstrip()} {CUT}"]

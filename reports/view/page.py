@@ -44,7 +44,7 @@ def render(name: str, head: Head, drawn: Mapping[str, Figure], **values: Any) ->
         script = (TEMPLATES / "report.js").read_text("utf-8")
         packed, plotly_hash = _plotly()
         allowed = f"'{_script_hash(script)}' '{plotly_hash}'"
-        scripts = {"plotly": packed, "own": script, "allowed": allowed, "drawn": _embedded(drawn)}
+        scripts = {"plotly": packed, "own": script, "allowed": allowed, "drawn": _embed_figures(drawn)}
     return _template(name).render(
         head=head,
         scripts=scripts,
@@ -68,7 +68,7 @@ def _script_hash(script: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
-def _embedded(drawn: Mapping[str, Figure]) -> str:
+def _embed_figures(drawn: Mapping[str, Figure]) -> str:
     """Figures as JSON that cannot end its script element: <, > and & only occur in strings, where \\u003c means <."""
     shown = {name: {"data": figure["data"], "layout": figure["layout"]} for name, figure in drawn.items()}
     text = json.dumps(shown, separators=(",", ":"), allow_nan=False)

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from dlio_bench.reports.document.files import write_whole
 from dlio_bench.reports.view.table import table_lines
-from dlio_bench.wrapping import printable, wrapped
+from dlio_bench.wrapping import printable, wrap
 
 Figure = dict[str, Any]  # as `drawing` has it
 BRIEF, DETAILS, PAGE = "brief", "details", "page"  # the text, all of the text, and the page
@@ -139,11 +139,11 @@ class View(Struct, frozen=True, kw_only=True):
         write_whole(path, self.page().encode())
 
     def _lines(self, place: str) -> Iterator[str]:
-        yield from wrapped(f"{self.brief or self.answers[0]}.", self.lead, 2) if self.answers else wrapped(self.lead)
+        yield from wrap(f"{self.brief or self.answers[0]}.", self.lead, 2) if self.answers else wrap(self.lead)
         for subject in self.head.subjects:
-            yield from wrapped(subject, "  ")
+            yield from wrap(subject, "  ")
         if marks := [mark for mark in self.head.marks if mark not in self.lead]:
-            yield from wrapped("  ".join(f"[{mark}]" for mark in marks), "  ")
+            yield from wrap("  ".join(f"[{mark}]" for mark in marks), "  ")
         for section in self.sections:
             behind_table = True
             for part in (part for part in section.parts if place in part.on):
@@ -157,6 +157,6 @@ def _part_lines(part: Part) -> Iterator[str]:
     if isinstance(part, Table):
         yield from table_lines(part.heads, part.rows)
         if PAGE not in part.on and part.note:
-            yield from wrapped(part.note, "  ")
+            yield from wrap(part.note, "  ")
     elif isinstance(part, Note):
-        yield from wrapped(part.text, f"  {part.label:<{LABEL}}" if part.label else "  ")
+        yield from wrap(part.text, f"  {part.label:<{LABEL}}" if part.label else "  ")

@@ -71,8 +71,8 @@ def _draw(canvas: "Canvas", figure: Figure, note: str) -> None:
     for position, (name, axes) in enumerate(panels.items()):
         _finish(axes, layout, name[1:].removeprefix("1"), len(panels))
         if len(titles) == len(panels) > 1:
-            axes.set_title(_plain(titles[position]), fontsize=8)
-    texts = [part for part in (_plain(_text(layout.get("title"))), note) if part]
+            axes.set_title(_escape_mathtext(titles[position]), fontsize=8)
+    texts = [part for part in (_escape_mathtext(_text(layout.get("title"))), note) if part]
     if texts:
         canvas.supxlabel("\n".join(texts), fontsize=6, color="#646971")
 
@@ -80,7 +80,7 @@ def _draw(canvas: "Canvas", figure: Figure, note: str) -> None:
 def _bar(axes: "Axes", trace: Figure, layout: Figure, colour: str, floor: dict[Any, float]) -> None:
     flat = trace.get("orientation") == "h"
     at, values = (trace["y"], trace["x"]) if flat else (trace["x"], trace["y"])
-    at = [_plain(place) if isinstance(place, str) else place for place in at]
+    at = [_escape_mathtext(place) if isinstance(place, str) else place for place in at]
     lengths = [float(value or 0.0) for value in values]
     base = float(trace.get("base", 0))
     starts = [floor.get(place, base) for place in at] if layout.get("barmode") == "stack" else [base] * len(at)
@@ -167,7 +167,9 @@ def _finish(axes: "Axes", layout: Figure, number: str, panels: int) -> None:
     right = layout.get("yaxis2", {})
     if right.get("overlaying") == "y":
         beside = axes.twinx()
-        beside.set(ylim=axes.get_ylim(), yticks=right["tickvals"], yticklabels=list(map(_plain, right["ticktext"])))
+        beside.set(
+            ylim=axes.get_ylim(), yticks=right["tickvals"], yticklabels=list(map(_escape_mathtext, right["ticktext"]))
+        )
         beside.tick_params(length=0)
         beside.spines[:].set_visible(False)
     for shape in layout.get("shapes", []):
@@ -182,7 +184,7 @@ def _finish(axes: "Axes", layout: Figure, number: str, panels: int) -> None:
 
 
 def _axis(axes: "Axes", way: str, asked: Figure) -> None:
-    axes.set(**{f"{way}label": _plain(_text(asked.get("title")))})
+    axes.set(**{f"{way}label": _escape_mathtext(_text(asked.get("title")))})
     axis, log = (axes.xaxis if way == "x" else axes.yaxis), asked.get("type") == "log"
     if log:
         axes.set(**{f"{way}scale": "log"})
@@ -192,7 +194,7 @@ def _axis(axes: "Axes", way: str, asked: Figure) -> None:
         high = axes.get_xlim()[1] if way == "x" else axes.get_ylim()[1]
         axes.set(**{f"{way}lim": (0, 1.04 * high)})
     if "tickvals" in asked:
-        axis.set_ticks(asked["tickvals"], [_plain(said) for said in asked["ticktext"]])
+        axis.set_ticks(asked["tickvals"], [_escape_mathtext(said) for said in asked["ticktext"]])
         axis.minorticks_off()
     elif isinstance(asked.get("dtick"), int):
         axes.locator_params(axis="x" if way == "x" else "y", integer=True)
@@ -204,7 +206,7 @@ def _axis(axes: "Axes", way: str, asked: Figure) -> None:
 
 def _annotate(axes: "Axes", words: Mapping[str, Any]) -> None:
     """A heading of rows, or the word that lies across what is no measurement."""
-    text, bold = _plain(words["text"]), words["text"].startswith("<b>")
+    text, bold = _escape_mathtext(words["text"]), words["text"].startswith("<b>")
     if "textangle" in words:
         axes.text(
             0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", rotation=-words["textangle"],
@@ -216,14 +218,14 @@ def _annotate(axes: "Axes", words: Mapping[str, Any]) -> None:
 
 
 def _label(trace: Figure) -> str | None:
-    return _plain(trace["name"]) if trace.get("name") and trace.get("showlegend", True) else None
+    return _escape_mathtext(trace["name"]) if trace.get("name") and trace.get("showlegend", True) else None
 
 
 def _text(title: Any) -> str:
     return str(title.get("text", "")) if isinstance(title, dict) else str(title or "")
 
 
-def _plain(text: str) -> str:
+def _escape_mathtext(text: str) -> str:
     """Without plotly's markup, and so that matplotlib takes no $ for mathematics."""
     return unescape(re.sub(r"</?b>", "", text.replace("<br>", "\n"))).replace("$", r"\$")
 

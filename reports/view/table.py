@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from dlio_bench.wrapping import WIDTH, printable, wrapped
+from dlio_bench.wrapping import WIDTH, printable, wrap
 
 INDENT = "  "
 LEAST_NAME = 18  # columns that names keep in a table that is too wide
@@ -30,7 +30,7 @@ def table_lines(
     for chosen in _fitting([len(gap) + width for width in widths], WIDTH - len(INDENT) - names):
         for name, *others in cells:
             if not others or len(name) > names:
-                yield from wrapped(name, INDENT)
+                yield from wrap(name, INDENT)
             if others:
                 shown = (f"{others[at]:{'<' if heads[at + 1] in words else '>'}{widths[at]}}" for at in chosen)
                 begin = "" if len(name) > names else name

@@ -147,7 +147,7 @@ def main() -> None:
         floor = ("--library", str(library)) if asked.floor else ()
         for ranks in map(int, asked.ranks.split(",")):
             command = (sys.executable, __file__, "--rank-of", str(ranks), "--rounds", str(asked.rounds), *floor)
-            job = launchers.Job(ranks, 1, command, virtual=True)
+            job = launchers.LaunchRequest(ranks, 1, command, virtual=True)
             env = launch_env(job, site, os.environ)
             argv = launchers.LAUNCHERS["mpirun"](replace(job, env=env), site)
             subprocess.run(argv, env=os.environ | env, cwd=ROOT, check=True)

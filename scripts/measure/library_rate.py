@@ -23,7 +23,7 @@ import dlio_bench
 from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.datagen.manifest import CHECKSUMS, EXTENTS, NAME
 from dlio_bench.harness.storage import cache
-from dlio_bench.harness.storage.pfs.emulation import mounted
+from dlio_bench.harness.storage.pfs.emulation import mount_temporarily
 from dlio_bench.harness.storage.pfs.spec import parse_spec
 
 
@@ -48,7 +48,7 @@ def seen(dataset: Dataset, pfs: str | None) -> Iterator[Path]:
     if pfs is None:
         yield dataset.folder
         return
-    with mounted(parse_spec(pfs), dataset.folder, 1) as emulation, TemporaryDirectory() as folder:
+    with mount_temporarily(parse_spec(pfs), dataset.folder, 1) as emulation, TemporaryDirectory() as folder:
         for table in (NAME, EXTENTS, CHECKSUMS):
             shutil.copy(dataset.folder / table, folder)
         for entry in dataset.manifest.files:

@@ -36,7 +36,7 @@ from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import open_reader
 from dlio_bench.harness.readers.resources import RankContext, Resources
-from dlio_bench.harness.readers.session import Planned, SampleView, Tally, largest, planned, touched_buffer
+from dlio_bench.harness.readers.session import Planned, SampleView, Tally, largest, plan_batches, touch_buffer
 from dlio_bench.harness.timeline import StepLog
 from dlio_bench.harness.training.compute import fine_timers
 from dlio_bench.harness.training.trainer import Emulated
@@ -47,7 +47,7 @@ ORDERED = {"shuffled": "global-shuffle", "sequential": "sequential"}
 
 def raw(view: SampleView, plan: Sequence[Planned], slots: int) -> Callable[[], Iterator[Batch]]:
     """The batches of a plan by preadv, files open and calls prepared."""
-    buffers = [touched_buffer(largest(plan)) for _ in range(slots)]
+    buffers = [touch_buffer(largest(plan)) for _ in range(slots)]
     handles: dict[int, int] = {}
     calls: list[list[tuple[int, list[memoryview], int]]] = []
     for step, batch in enumerate(plan):
@@ -87,7 +87,7 @@ def trained(
     ids, log = [batch.ids for batch in plan], StepLog.empty(len(plan), len(plan[0].ids))
     with session() as batches:
         cpu = time.process_time()
-        elapsed = loop.run(
+        elapsed = loop.run_steps(
             comm, batches, ids, log, trainer=Emulated(), sync="none", ordered=True,
             starts=[batch.starts for batch in plan],
         )  # fmt: skip
@@ -97,7 +97,7 @@ def trained(
 def contenders(comm: Comm, view: SampleView, batch: int) -> tuple[dict[str, Contender], int, int]:
     """All of them by name; bytes and steps of this rank's epoch."""
     shape = Shape(view.dataset.training_samples, comm.size, batch)
-    plans = {name: planned(view, [(0, list(ORDERS[name](shape, comm.rank, 0, 7)))]) for name in ORDERED.values()}
+    plans = {name: plan_batches(view, [(0, list(ORDERS[name](shape, comm.rank, 0, 7)))]) for name in ORDERED.values()}
     most = max(map(largest, plans.values()))
     staging = max(STAGING_BYTES, 3 * most)
     made: dict[str, Contender] = {}
@@ -164,7 +164,7 @@ def main() -> None:
             measure(workload, comm, asked.trials)
         return
     site = launch_site.detect_site(os.environ)
-    job = launchers.Job(asked.ranks, 1, (sys.executable, __file__, "--is-rank", *sys.argv[1:]), virtual=True)
+    job = launchers.LaunchRequest(asked.ranks, 1, (sys.executable, __file__, "--is-rank", *sys.argv[1:]), virtual=True)
     env = launch_env(job, site, os.environ)
     argv = launchers.LAUNCHERS["mpirun"](replace(job, env=env), site)
     subprocess.run(argv, env=os.environ | env, check=True)

@@ -30,9 +30,9 @@ from dlio_bench.harness.cluster import mpi
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.ground.defaults import MOST_THREADS, STAGING_BYTES
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.readers.registry import opened
+from dlio_bench.harness.readers.registry import open_planned
 from dlio_bench.harness.readers.resources import RankContext, Resources
-from dlio_bench.harness.readers.session import SampleView, Tally, planned
+from dlio_bench.harness.readers.session import SampleView, Tally, plan_batches
 from dlio_bench.harness.storage.pfs.process import EmulatedAccess, emulation_of
 from dlio_bench.harness.storage.pfs.spec import PROCESS, PfsSpec, parse_spec
 
@@ -80,8 +80,8 @@ def trial(comm: Comm, view: SampleView, batch: int, steps: int, step_seconds: fl
         step_seconds=step_seconds,
         most_threads=threads or MOST_THREADS,
     )
-    reader, tally = opened(find("double-buffer"), view, [(0, ids)], resources, RankContext(comm)), Tally()
-    plan = planned(view, [(0, ids)])
+    reader, tally = open_planned(find("double-buffer"), view, [(0, ids)], resources, RankContext(comm)), Tally()
+    plan = plan_batches(view, [(0, ids)])
     with reader.session(plan, tally) as batches:
         comm.barrier()
         began = time.perf_counter()

@@ -18,7 +18,7 @@ from typing import Any, cast
 import numpy as np
 
 from dlio_bench.harness.cluster.process import EVENT
-from dlio_bench.harness.commands.run.measured.outlook import EVERY, SAMPLE, WINDOW, Watched, by_source, seen
+from dlio_bench.harness.commands.run.measured.outlook import EVERY, SAMPLE, WINDOW, Watched, by_source, snapshot
 from dlio_bench.harness.live.journal import LEAST_SECONDS, Journal
 from dlio_bench.harness.live.status import NAME
 from dlio_bench.harness.readers.session import Tally
@@ -51,7 +51,7 @@ def cost(rate: int, folder: Path) -> float:
     out, into = os.pipe()
     began = time.process_time()
     for _ in range(LOOKS):
-        event = {"event": SAMPLE, **seen(watched, time.perf_counter()), "loss": 0.5}
+        event = {"event": SAMPLE, **snapshot(watched, time.perf_counter()), "loss": 0.5}
         event["bytes"] = by_source(watched.times.tally.so_far())
         os.write(into, f"{EVENT}{json.dumps(event)}\n".encode())
         journal.event(json.loads(os.read(out, 1 << 16).decode().partition(EVENT)[2]))

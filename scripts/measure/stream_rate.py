@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from dlio_bench.harness.streams.adios import Reader, Writer
+from dlio_bench.harness.streams.adios import StreamReader, StreamWriter
 from dlio_bench.harness.streams.settings import QUEUE
 
 SECONDS = 60.0  # of a wait
@@ -32,7 +32,7 @@ PARAMETERS = {"QueueLimit": QUEUE, "QueueFullPolicy": "Block"}
 def put(path: Path, size: int, steps: int) -> None:
     """The writer's process."""
     content = [np.ones(size, np.uint8) for _ in range(BUFFERS)]
-    writer = Writer(path, parameters=PARAMETERS)
+    writer = StreamWriter(path, parameters=PARAMETERS)
     for step in range(steps):
         writer.put({"position": np.array(step), "content": content[step % BUFFERS]})
     writer.close()
@@ -43,7 +43,7 @@ def bare(size: int, steps: int) -> float:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "stream"
         writer = subprocess.Popen([sys.executable, __file__, "put", str(path), str(size), str(steps)])
-        reader, outs = Reader(path), [np.ones(size, np.uint8) for _ in range(BUFFERS)]
+        reader, outs = StreamReader(path), [np.ones(size, np.uint8) for _ in range(BUFFERS)]
         began = time.perf_counter()
         while reader.begin(SECONDS):
             reader.get("position")

@@ -33,7 +33,7 @@ from dlio_bench.harness.commands.run.measured import loop
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import open_reader
 from dlio_bench.harness.readers.resources import Resources
-from dlio_bench.harness.readers.session import Reader, SampleView, Tally, largest, planned
+from dlio_bench.harness.readers.session import Reader, SampleView, Tally, largest, plan_batches
 from dlio_bench.harness.timeline import StepLog
 from dlio_bench.harness.training.exchange.exchange import open_exchange
 from dlio_bench.harness.training.exchange.options import ExchangeOptions
@@ -65,7 +65,7 @@ def in_memory(dataset: Dataset, held: np.ndarray, batch: int) -> tuple[Reader, S
         out[:] = memoryview(held[sample])
 
     form = SampleView(dataset, (), Decode(("label",), held.shape[1], apply, decode.WHAT))
-    most = largest(planned(form, [(0, [np.arange(batch)])]))
+    most = largest(plan_batches(form, [(0, [np.arange(batch)])]))
     return open_reader(
         find("double-buffer"), form, Resources(threads=1, staging_bytes=8 * most, batch_bytes=most)
     ), form
@@ -119,8 +119,8 @@ def pairs(side: int, batch: int, steps: int, count: int, folder: Path, device: s
         return (time.perf_counter() - began) / steps
 
     def harnessed() -> float:
-        with reader.session(planned(form, [(0, ids)]), Tally()) as batches:
-            elapsed = loop.run(
+        with reader.session(plan_batches(form, [(0, ids)]), Tally()) as batches:
+            elapsed = loop.run_steps(
                 comm, batches, ids, log, trainer=trainer, sync="step", ordered=True,
             )  # fmt: skip
         for name, seconds in log.phases().items():

@@ -49,7 +49,7 @@ def test_a_batch_job_runs_as_well_and_records_what_all_hosts_do(slurm: Cluster) 
         assert not spans.problems
         hosts = {track.rank: track.host for track in spans.tracks}
         assert [hosts[rank] for rank in range(8)] == [f"node{1 + rank // 2}" for rank in range(8)]
-        assert set(spans.rank[spans.of("pread", "copy read")].tolist()) == set(range(8))
+        assert set(spans.rank[spans.are_of("pread", "copy read")].tolist()) == set(range(8))
 
 
 def test_half_a_gigabyte_is_read_three_times_by_four_hosts(slurm: Cluster) -> None:

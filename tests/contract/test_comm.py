@@ -10,7 +10,7 @@ import pytest
 
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import entry, mpi
-from dlio_bench.harness.cluster.comm import Comm, Outgoing, together
+from dlio_bench.harness.cluster.comm import Comm, Outgoing, run_on_all_ranks
 from dlio_bench.harness.cluster.mpi import connect
 from tests.ranks import WORLD
 
@@ -157,7 +157,7 @@ def test_waiting_for_a_message_leaves_the_cpu_free(comm: Comm) -> None:
 
 
 def test_work_done_together_gives_everybody_every_result(comm: Comm) -> None:
-    assert together(comm, lambda: comm.rank**2) == [rank**2 for rank in range(comm.size)]
+    assert run_on_all_ranks(comm, lambda: comm.rank**2) == [rank**2 for rank in range(comm.size)]
 
 
 def test_a_failure_of_one_rank_is_raised_on_all(comm: Comm) -> None:
@@ -166,7 +166,7 @@ def test_a_failure_of_one_rank_is_raised_on_all(comm: Comm) -> None:
             raise UsageError("the last rank minds")
 
     with pytest.raises(UsageError, match="the last rank minds"):
-        together(comm, work)
+        run_on_all_ranks(comm, work)
 
 
 def test_the_code_is_read_once_for_ranks_that_share_it_and_each_other_is_named(

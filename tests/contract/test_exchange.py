@@ -141,7 +141,7 @@ def test_float16_is_within_its_bound(comm: Comm, way: dict[str, Any]) -> None:
 def test_with_a_lag_means_come_a_step_late(comm: Comm, way: dict[str, Any]) -> None:
     with opened(comm, **way, lag=1) as exchange:
         found = [arrays(exchange.reduce(gradients(comm.rank, seed))) for seed in range(4)]
-        last = exchange.lagged()
+        last = exchange.pending_means()
         assert last is not None
         found.append(arrays(last))
     for one in found[0]:
@@ -157,7 +157,7 @@ def test_means_in_use_are_not_written_over_by_those_under_way(comm: Comm, way: d
     with opened(comm, **way, lag=1, fp16=fp16) as exchange:
         exchange.reduce(gradients(comm.rank, 0))
         held = exchange.reduce(gradients(comm.rank, 1))  # those of 1 travel
-        exchange.lagged()
+        exchange.pending_means()
         for one, expected in zip(held, mean(0), strict=True):
             np.testing.assert_allclose(np.array(one), expected, rtol=1e-6, atol=0.01 if fp16 else 1e-7)
 
@@ -166,7 +166,7 @@ def test_means_in_use_are_not_written_over_by_those_under_way(comm: Comm, way: d
 def test_a_lagged_training_goes_on_where_it_was(comm: Comm, way: dict[str, Any]) -> None:
     with opened(comm, **way, lag=1) as exchange:
         exchange.reduce(gradients(comm.rank, 0))
-        kept = exchange.lagged()
+        kept = exchange.pending_means()
         assert kept is not None
         kept = arrays(kept)
     with opened(comm, **way, lag=1) as exchange:
@@ -179,14 +179,14 @@ def test_a_lagged_training_goes_on_where_it_was(comm: Comm, way: dict[str, Any])
 def test_a_lagged_reduction_does_not_keep_the_trainer(comm: Comm, way: dict[str, Any]) -> None:
     with opened(comm, **way, lag=1) as exchange:
         exchange.reduce(gradients(comm.rank))  # the first one traces a graph
-        exchange.lagged()
+        exchange.pending_means()
         comm.barrier()
         if comm.rank == 0:
             exchange.reduce(gradients(comm.rank))  # comes back although nobody else has come
         comm.barrier()
         if comm.rank != 0:
             exchange.reduce(gradients(comm.rank))
-        exchange.lagged()
+        exchange.pending_means()
 
 
 @each_kind
@@ -197,7 +197,7 @@ def test_costs_tell_what_was_waited_and_what_was_not(comm: Comm, way: dict[str, 
         for _ in range(3):
             entered.append(time.perf_counter())
             exchange.reduce(gradients(comm.rank))
-        exchange.lagged()
+        exchange.pending_means()
     numbers = 0 if WORLD == 1 else sum(one.size for one in gradients(0))
     assert [cost.nbytes for cost in exchange.costs] == [4 * numbers] * 3
     for cost, last in zip(exchange.costs, np.max(comm.allgather(entered), axis=0), strict=True):

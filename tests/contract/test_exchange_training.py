@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from dlio_bench.benchmarks.tensors import tensorflow
-from dlio_bench.harness.cluster.comm import Comm, Solo, together
+from dlio_bench.harness.cluster.comm import Comm, Solo, run_on_all_ranks
 from dlio_bench.harness.training.exchange.exchange import open_exchange
 from dlio_bench.harness.training.exchange.options import ExchangeOptions
 from tests.needs import require
@@ -102,7 +102,7 @@ def train(comm: Comm, seed: int, **options: Any) -> tuple[Arrays, float]:
 @pytest.fixture(scope="module")
 def alone(comm: Comm) -> tuple[Arrays, float]:
     """What one rank makes of all samples, for all of them."""
-    [made, *_] = together(comm, lambda: train(Solo(), seed=0) if comm.rank == 0 else None)
+    [made, *_] = run_on_all_ranks(comm, lambda: train(Solo(), seed=0) if comm.rank == 0 else None)
     assert made is not None
     return made
 
@@ -133,7 +133,7 @@ def test_float16_stays_within_what_its_roundings_allow(
 @pytest.fixture(scope="module")
 def lagged(comm: Comm) -> Arrays:
     """What one rank makes with a lag, for all of them."""
-    [made, *_] = together(comm, lambda: lagged_by_hand() if comm.rank == 0 else None)
+    [made, *_] = run_on_all_ranks(comm, lambda: lagged_by_hand() if comm.rank == 0 else None)
     assert made is not None
     return made
 

@@ -11,7 +11,7 @@ from crc32c import crc32c
 
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.formats import CONTAINERS, hdf5, tfrecord
-from dlio_bench.datagen.layout import RANDOM, FileSpec, Layout, Written
+from dlio_bench.datagen.layout import RANDOM, FileSpec, Layout, WrittenFile
 from dlio_bench.errors import DataError
 
 SEED = 3
@@ -37,32 +37,32 @@ class FormatContract:
         return tmp_path / "file"
 
     @pytest.fixture
-    def made(self, path: Path, spec: FileSpec) -> Written:
+    def made(self, path: Path, spec: FileSpec) -> WrittenFile:
         """What its writer says."""
         return self.layout.write(path, spec, SEED)
 
-    def test_writer_says_one_extent_and_checksum_a_sample_and_field(self, made: Written, spec: FileSpec) -> None:
+    def test_writer_says_one_extent_and_checksum_a_sample_and_field(self, made: WrittenFile, spec: FileSpec) -> None:
         shape = (spec.samples, len(self.layout.fields))
         assert (made.extents.shape, made.extents.dtype) == ((*shape, 3), np.int64)
         assert (made.checksums.shape, made.checksums.dtype) == (shape, np.uint32)
 
-    def test_extents_deliver_the_checksummed_bytes(self, made: Written, path: Path, spec: FileSpec) -> None:
+    def test_extents_deliver_the_checksummed_bytes(self, made: WrittenFile, path: Path, spec: FileSpec) -> None:
         for row in range(spec.samples):
             for column in range(len(self.layout.fields)):
                 assert crc32c(self.fast(path, made, row, column)) == made.checksums[row, column]
 
-    def test_the_formats_own_reader_delivers_the_same(self, made: Written, path: Path, spec: FileSpec) -> None:
+    def test_the_formats_own_reader_delivers_the_same(self, made: WrittenFile, path: Path, spec: FileSpec) -> None:
         for row in {0, spec.samples - 1}:
             for column, field in enumerate(self.layout.fields):
                 assert self.slow(path, row, field.name) == self.fast(path, made, row, column)
 
-    def test_fields_have_their_shape(self, made: Written) -> None:
+    def test_fields_have_their_shape(self, made: WrittenFile) -> None:
         for column, field in enumerate(self.layout.fields):
             if -1 not in field.shape:
                 expected = np.dtype(field.dtype).itemsize * int(np.prod(field.shape, dtype=np.int64))
                 assert set(made.extents[:, column, 2].tolist()) == {expected}
 
-    def test_extents_lie_apart_and_inside_the_file(self, made: Written, path: Path) -> None:
+    def test_extents_lie_apart_and_inside_the_file(self, made: WrittenFile, path: Path) -> None:
         extents = made.extents.reshape(-1, 3)
         extents = extents[np.argsort(extents[:, 0])]
         ends = extents[:, 0] + extents[:, 1]
@@ -70,11 +70,11 @@ class FormatContract:
         assert (ends[:-1] <= extents[1:, 0]).all()
         assert ends[-1] <= path.stat().st_size
 
-    def test_plain_containers_deliver_what_they_store(self, made: Written) -> None:
+    def test_plain_containers_deliver_what_they_store(self, made: WrittenFile) -> None:
         equal = bool((made.extents[..., 1] == made.extents[..., 2]).all())
         assert equal == (CONTAINERS[self.layout.container].decode is None)
 
-    def test_a_wrong_byte_in_an_extent_shows(self, made: Written, path: Path) -> None:
+    def test_a_wrong_byte_in_an_extent_shows(self, made: WrittenFile, path: Path) -> None:
         offset, length, _ = made.extents[0, 0].tolist()
         content = bytearray(path.read_bytes())
         content[offset + length // 2] ^= 1
@@ -84,7 +84,7 @@ class FormatContract:
         except DataError:
             assert CONTAINERS[self.layout.container].decode is not None
 
-    def test_writing_twice_gives_the_same_file(self, made: Written, path: Path, spec: FileSpec) -> None:
+    def test_writing_twice_gives_the_same_file(self, made: WrittenFile, path: Path, spec: FileSpec) -> None:
         again = self.layout.write(path.with_name("again"), spec, SEED)
         assert path.with_name("again").read_bytes() == path.read_bytes()
         np.testing.assert_array_equal(again.extents, made.extents)
@@ -94,7 +94,7 @@ class FormatContract:
             self.layout.write(Path("/dev/null/file"), spec, SEED)
         assert raised.value.errno
 
-    def fast(self, path: Path, made: Written, row: int, column: int) -> bytes:
+    def fast(self, path: Path, made: WrittenFile, row: int, column: int) -> bytes:
         """The delivered bytes by a plain read of the extent."""
         offset, stored, delivered = made.extents[row, column].tolist()
         with path.open("rb") as file:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from dlio_bench.benchmarks.grayscott.published import PUBLISHED
 from dlio_bench.benchmarks.grayscott.solver import Solver, slab
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.commands.coupling.sides import halo
+from dlio_bench.harness.commands.coupling.sides import halo_exchange
 
 SIZE, STEPS, SEED = 18, 40, 11
 SETTINGS = replace(PUBLISHED, size=SIZE, noise=1e-3)
@@ -16,7 +16,7 @@ SETTINGS = replace(PUBLISHED, size=SIZE, noise=1e-3)
 
 def fields(comm: Comm) -> bytes:
     """u and v after STEPS steps, [2, L, L, L], from all ranks."""
-    solver = Solver(SETTINGS, slab(SIZE, comm.size, comm.rank), SEED, halo(comm, 60.0))
+    solver = Solver(SETTINGS, slab(SIZE, comm.size, comm.rank), SEED, halo_exchange(comm, 60.0))
     for _ in range(STEPS):
         solver.step()
     mine = np.empty((2, solver.part.planes, SIZE, SIZE))

@@ -11,14 +11,14 @@ from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import DataError
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.commands.run.measured.consumer import damaged
+from dlio_bench.harness.commands.run.measured.consumer import find_damage
 from dlio_bench.harness.plan.orders import Shape
 from dlio_bench.harness.plan.policies import POLICIES, Policy, find, resolve
 from dlio_bench.harness.readers.placed import reader as placed
 from dlio_bench.harness.readers.placed.rules import draw_of
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.resources import RankContext
-from dlio_bench.harness.readers.session import Planned, SampleView, Tally, planned
+from dlio_bench.harness.readers.session import Planned, SampleView, Tally, plan_batches
 from dlio_bench.harness.storage.tier_files import MEMORY_NAME
 from tests.contract import test_readers
 from tests.contract.test_readers import BATCH, EVERY, WORLD, ReaderContract, harmed
@@ -67,7 +67,7 @@ class PlacedContract(ReaderContract):
         with harmed(dataset, 0, "flipped", world, monkeypatch) as (path, _), reader.session(plan, Tally()) as batches:
             try:
                 for batch in batches:
-                    lines += damaged(batch, reader.sample_view)
+                    lines += find_damage(batch, reader.sample_view)
             except DataError as error:  # a compressed sample has a checksum of its own
                 lines.append(str(error))
         assert [path.name in line for line in lines] == ([True] if world.rank == 0 else [])
@@ -95,7 +95,7 @@ class OneModelContract(PlacedContract):
         assert np.bincount(seen).max() == 2  # once in each epoch
         requested = world.allgather(sum(cost.bytes_requested for cost in tally.epochs.values()))
         if self.policy == "cooperative":
-            assert sum(requested) == reader.sample_view.stored(np.unique(seen))
+            assert sum(requested) == reader.sample_view.stored_size(np.unique(seen))
             assert all(requested)  # they took turns
 
 
@@ -106,7 +106,7 @@ class DrawnContract(PlacedContract):
         shape, tiers = Shape(dataset.samples, ranks, BATCH), self.tiers(dataset)
         form = self.form(dataset)
         draw = draw_of(self.row.rule, tiers.sizes_of(form), tiers.capacities, shape, epochs)
-        return planned(form, [(epoch, list(ids)) for epoch, ids in enumerate(draw(rank, shape.steps, 5))])
+        return plan_batches(form, [(epoch, list(ids)) for epoch, ids in enumerate(draw(rank, shape.steps, 5))])
 
 
 class TestCooperative(PlacedContract):
@@ -123,7 +123,7 @@ class TestCooperativeOnFastStorage(PlacedContract):
         return Tiers(ram=self.bytes(dataset))
 
     def test_nothing_is_kept(self, dataset: Dataset, world: Comm, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(placed, "_cached", lambda _: True)
+        monkeypatch.setattr(placed, "_is_cached", lambda _: True)
         plan, tally = self.epochs(dataset, world.size, world.rank), Tally()
         with self.make(dataset, world).session(plan, tally) as batches:
             for _ in batches:

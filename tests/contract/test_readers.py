@@ -24,14 +24,14 @@ from dlio_bench.datagen.manifest import NAME
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.mpi import connect
-from dlio_bench.harness.commands.run.measured.consumer import damaged
+from dlio_bench.harness.commands.run.measured.consumer import find_damage
 from dlio_bench.harness.plan.orders import Shape, every_sample_once, find_order
 from dlio_bench.harness.plan.policies import Policy, find
 from dlio_bench.harness.readers.options import ReaderOptions
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.readers.registry import open_reader
 from dlio_bench.harness.readers.resources import RankContext, Resources
-from dlio_bench.harness.readers.session import Planned, Reader, SampleView, Tally, largest, planned
+from dlio_bench.harness.readers.session import Planned, Reader, SampleView, Tally, largest, plan_batches
 from dlio_bench.harness.storage.direct import require
 from tests import processes
 from tests.datasets import layout, made_by_first, view_of
@@ -163,10 +163,10 @@ class ReaderContract:
         bounds = np.append([entry.first for entry in dataset.manifest.files], dataset.samples)
         shape = Shape(dataset.samples, ranks, BATCH, bounds=bounds)
         order = find_order(self.row.order)
-        return planned(self.form(dataset), [(e, list(order(shape, rank, e, 5))) for e in range(epochs)])
+        return plan_batches(self.form(dataset), [(e, list(order(shape, rank, e, 5))) for e in range(epochs)])
 
     def everything(self, dataset: Dataset, ranks: int = 1, rank: int = 0) -> list[Planned]:
-        return planned(self.form(dataset), [(0, every_sample_once(dataset.samples, ranks, rank, ODD_BATCH))])
+        return plan_batches(self.form(dataset), [(0, every_sample_once(dataset.samples, ranks, rank, ODD_BATCH))])
 
     def deliver(self, reader: Reader, plan: list[Planned], tally: Tally | None = None) -> list[Ids]:
         """Deliver the plan; every id, place and byte compared. Ids by batch."""
@@ -188,7 +188,7 @@ class ReaderContract:
         sizes = sum(np.diff(block.starts) for block in batch.blocks)
         assert sizes.tolist() == reader.sample_view.sizes(batch.ids).tolist()
         if batch.ids[:1].sum() % self.compared == 0:
-            assert damaged(batch, reader.sample_view) == []
+            assert find_damage(batch, reader.sample_view) == []
 
     @pytest.mark.parametrize("ranks", WORLDS)
     def test_it_delivers_the_plan_with_the_generated_bytes(self, dataset: Dataset, world: Comm, ranks: int) -> None:
@@ -220,14 +220,14 @@ class ReaderContract:
     def test_a_batch_of_nothing_is_delivered_between_others(self, dataset: Dataset, world: Comm) -> None:
         none = np.zeros(0, dtype=np.int64)
         steps = [np.arange(3), none, np.arange(3, 6), none, none, np.arange(6, 9), np.arange(9, 12)]
-        plan = planned(self.form(dataset), [(0, steps)])
+        plan = plan_batches(self.form(dataset), [(0, steps)])
         most = max(world.allgather(largest(plan)))
         self.deliver(self.make(dataset, world, staging=2 * most, batch_bytes=most), plan)
 
     def test_the_bytes_recorded_are_the_bytes_asked(self, dataset: Dataset, world: Comm) -> None:
         tally, plan = Tally(), self.epochs(dataset, world.size, world.rank)
         reader = self.make(dataset, world)
-        asked = reader.asks(plan)
+        asked = reader.requested_bytes(plan)
         self.deliver(reader, plan, tally)
         assert {epoch: self.accounted(tally.of(epoch)) for epoch in asked} == asked
         if self.tells_seconds:
@@ -243,10 +243,10 @@ class ReaderContract:
         form, plan = self.form(dataset), list[Planned]()
         for epoch in (0, 1):
             plan += [batch for batch in epochs if batch.epoch == epoch]
-            plan += planned(form, [(validation_after(epoch), steps)])
+            plan += plan_batches(form, [(validation_after(epoch), steps)])
         most = max(world.allgather(largest(plan)))
         reader, tally = self.make(dataset, world, batch_bytes=most), Tally()
-        asked = reader.asks(plan)
+        asked = reader.requested_bytes(plan)
         self.deliver(reader, plan, tally)
         assert {epoch: self.accounted(tally.of(epoch)) for epoch in asked} == asked
         assert {batch.epoch for batch in plan} >= {epoch for epoch in asked if asked[epoch]}
@@ -264,7 +264,7 @@ class ReaderContract:
         parts = [(epoch, plans[world.rank, epoch]) for epoch in (0, 1)]
         of = lambda rank, epoch: np.concatenate(plans[rank, epoch])  # noqa: E731
         reader, tally = self.make(dataset, world), Tally()
-        plan = planned(self.form(dataset), parts, of, pauses=True)
+        plan = plan_batches(self.form(dataset), parts, of, pauses=True)
         with reader.session(plan, tally) as batches:
             for number, (expected, batch) in enumerate(zip(plan, batches, strict=True)):
                 self.compare(reader, expected, batch)
@@ -337,7 +337,7 @@ class ReaderContract:
             try:
                 with reader.session(plan, Tally()) as batches:
                     for batch in batches:
-                        lines += damaged(batch, reader.sample_view)
+                        lines += find_damage(batch, reader.sample_view)
             except DataError as error:  # a compressed sample has a checksum of its own
                 lines.append(str(error))
         assert [path.name in line for line in lines] == ([True] if world.rank == 0 else [])

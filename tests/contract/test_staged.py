@@ -49,7 +49,7 @@ class StagedContract(ReaderContract):
 
     def test_each_file_is_asked_for_once_and_samples_come_from_the_tier(self, dataset: Dataset, world: Comm) -> None:
         reader, plan, tally = self.make(dataset, world), self.epochs(dataset, world.size, world.rank), Tally()
-        asked = reader.asks(plan)
+        asked = reader.requested_bytes(plan)
         self.deliver(reader, plan, tally)
         for epoch in range(2):
             ids = np.concatenate([batch.ids for batch in plan if batch.epoch == epoch])

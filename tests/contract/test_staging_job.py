@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import DataError, EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.commands.run.measured.consumer import damaged
+from dlio_bench.harness.commands.run.measured.consumer import find_damage
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import open_reader
 from dlio_bench.harness.readers.resources import RankContext, Resources
-from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest, planned
+from dlio_bench.harness.readers.session import Planned, Reader, Tally, largest, plan_batches
 from dlio_bench.harness.storage import tier
 from tests.datasets import made_by_first, view_of
 from tests.ranks import WORLD
@@ -57,7 +57,7 @@ def plan_of(dataset: Dataset, rank: int, seed: int, *, stride: int = 1, node: in
     files = dataset.locate(np.arange(dataset.samples), form.fields)[0]
     mine = draw.choice(np.arange(node, FILES, stride), size=min(5, len(range(node, FILES, stride))), replace=False)
     ids = np.flatnonzero(np.isin(files, mine))
-    return planned(form, [(epoch, np.array_split(draw.permutation(ids)[:12], 4)) for epoch in range(2)])
+    return plan_batches(form, [(epoch, np.array_split(draw.permutation(ids)[:12], 4)) for epoch in range(2)])
 
 
 def files_of(dataset: Dataset, plan: Sequence[Planned]) -> set[int]:
@@ -70,11 +70,11 @@ def bytes_of(dataset: Dataset, files: set[int]) -> int:
 
 def run(reader: Reader, plan: Sequence[Planned], comm: Comm) -> dict[str, Any]:
     """Deliver the plan; job-wide sums of its costs. All that comes is as planned and as generated."""
-    tally, asked = Tally(), reader.asks(plan)
+    tally, asked = Tally(), reader.requested_bytes(plan)
     with reader.session(plan, tally) as batches:
         for expected, batch in zip(plan, batches, strict=True):
             assert batch.ids.tolist() == expected.ids.tolist()
-            assert damaged(batch, reader.sample_view) == []
+            assert find_damage(batch, reader.sample_view) == []
     assert asked == {epoch: tally.of(epoch).bytes_requested for epoch in asked}
     costs = [
         (tally.of(0).bytes_requested, tally.of(0).bytes_remote, tally.of(1).bytes_requested, tally.of(1).bytes_remote)
@@ -132,7 +132,7 @@ def test_rows_of_the_table_stage_what_their_order_reads(dataset: Dataset, seat: 
     order = find_order(row.order)
     form = view_of(dataset)
     shape = order.fit(shape)
-    plan = planned(form, [(epoch, list(order(shape, seat.comm.rank, epoch, 5))) for epoch in range(2)])
+    plan = plan_batches(form, [(epoch, list(order(shape, seat.comm.rank, epoch, 5))) for epoch in range(2)])
     resources = Resources(threads=2, staging_bytes=16_000_000, batch_bytes=largest(plan))
     found = run(open_reader(row, form, resources, seat), plan, seat.comm)
     wanted = nodes_want(seat, dataset, plan)

@@ -13,13 +13,13 @@ from dlio_bench.benchmarks.tensors import tensorflow
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import tfrecord
 from dlio_bench.errors import DataError
-from dlio_bench.harness.commands.run.measured.consumer import damaged
+from dlio_bench.harness.commands.run.measured.consumer import find_damage
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.options import ReaderOptions
 from dlio_bench.harness.readers.registry import open_reader
 from dlio_bench.harness.readers.resources import Resources
-from dlio_bench.harness.readers.session import Planned, Reader, SampleView, Tally, largest, planned
+from dlio_bench.harness.readers.session import Planned, Reader, SampleView, Tally, largest, plan_batches
 from tests.datasets import VARIANTS, few, made, view_of
 from tests.mounts import FREE, running
 from tests.needs import needs
@@ -53,7 +53,7 @@ def epochs(form: SampleView, ranks: int, rank: int, epochs: int = 2) -> list[Pla
     bounds = np.append([entry.first for entry in dataset.manifest.files], dataset.samples)
     shape = Shape(dataset.samples, ranks, 3, bounds=bounds)
     order = find_order("buffered-shuffle(16)")
-    return planned(form, [(e, list(order(shape, rank, e, 5))[:8]) for e in range(epochs)])
+    return plan_batches(form, [(e, list(order(shape, rank, e, 5))[:8]) for e in range(epochs)])
 
 
 def check_epochs(plan: list[Planned], delivered: list[list[int]]) -> None:
@@ -68,7 +68,7 @@ def deliver(reader: Reader, plan: list[Planned], tally: Tally | None = None) -> 
     ids = []
     with reader.session(plan, tally or Tally()) as batches:
         for batch in batches:
-            assert damaged(batch, reader.sample_view) == []
+            assert find_damage(batch, reader.sample_view) == []
             ids.append(batch.ids.tolist())
     return ids
 
@@ -77,12 +77,12 @@ def test_an_epoch_is_its_plan_with_the_generated_bytes(form: SampleView) -> None
     plan = epochs(form, 2, 1)
     reader, tally = make(form), Tally()
     check_epochs(plan, deliver(reader, plan, tally))
-    assert {epoch: cost.bytes_requested for epoch, cost in sorted(tally.epochs.items())} == reader.asks(plan)
+    assert {epoch: cost.bytes_requested for epoch, cost in sorted(tally.epochs.items())} == reader.requested_bytes(plan)
 
 
 def test_any_plan_at_all(dataset: Dataset) -> None:
     form, draw = view_of(dataset), np.random.default_rng(2)
-    plan = planned(form, [(0, [draw.integers(0, dataset.samples, n) for n in (4, 2, 0, 4, 0)])])
+    plan = plan_batches(form, [(0, [draw.integers(0, dataset.samples, n) for n in (4, 2, 0, 4, 0)])])
     check_epochs(plan, deliver(make(form), plan))
 
 
@@ -109,7 +109,7 @@ def test_what_cannot_be_decoded_is_named_without_checking_too(tmp_path: Path) ->
     form = SampleView(dataset, ("record",), decode(dataset))
     dataset.path(2).write_bytes(bytes(dataset.manifest.files[2].bytes))
     with pytest.raises(DataError, match=f"{dataset.path(2).name}: The image is no JPEG"):
-        deliver_unchecked(make(form), planned(form, [(0, [np.arange(4)])]))
+        deliver_unchecked(make(form), plan_batches(form, [(0, [np.arange(4)])]))
 
 
 def deliver_unchecked(reader: Reader, plan: list[Planned]) -> None:
@@ -136,11 +136,13 @@ def test_the_published_pipeline_of_another_variant_delivers_in_its_own_form(tmp_
         reader = open_reader(find("upstream"), SampleView(dataset, workload.view), resources, pipeline=pipeline)
         assert reader.sample_view.decode is not None
         assert reader.processes == pipeline.processes
-        plan = planned(reader.sample_view, [(e, [np.array([4, 2]), np.array([9, 1])]) for e in range(2)])
+        plan = plan_batches(reader.sample_view, [(e, [np.array([4, 2]), np.array([9, 1])]) for e in range(2)])
         assert largest(plan) == 2 * reader.sample_view.decode.sample_bytes
         tally = Tally()
         check_epochs(plan, deliver(reader, plan, tally))
-        assert {epoch: cost.bytes_requested for epoch, cost in sorted(tally.epochs.items())} == reader.asks(plan)
+        assert {epoch: cost.bytes_requested for epoch, cost in sorted(tally.epochs.items())} == reader.requested_bytes(
+            plan
+        )
     finally:
         pipeline.close()
 

@@ -71,7 +71,7 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def of_dataset(spans: Timeline) -> list[tuple[str, int, int]]:
     """File, offset and bytes of each read."""
-    chosen = spans.part(spans.of("pread", "stage read"))
+    chosen = spans.part(spans.are_of("pread", "stage read"))
     columns = (getattr(chosen, name).tolist() for name in ("file", "offset", "bytes"))
     return sorted((spans.files[file], offset, size) for file, offset, size in zip(*columns, strict=True))
 
@@ -89,9 +89,9 @@ def test_the_pattern_of_a_run_is_what_strace_sees(traced: Path) -> None:
         by_size = Counter(BINS[int(np.searchsorted(BIN_ENDS, call.result))] for call in reads)
         assert {name: count for name, count in zip(BINS, ours.reads.sizes, strict=True) if count} == by_size
         # the check of the cache opens all files before the loop, whose start is 0 for the spans
-        starts = np.sort(spans.start[spans.of("pread", "stage read")])
+        starts = np.sort(spans.start[spans.are_of("pread", "stage read")])
         began = float((np.array([call.time for call in reads]) - starts).min())
-        ended = began + spans.end[spans.of("Training Loop")].max()
+        ended = began + spans.end[spans.are_of("Training Loop")].max()
         opens = [call for call in seen if call.name == "openat" and began <= call.time <= ended]
         assert ours.opens == len(opens)
     assert all_reads == []

@@ -19,11 +19,11 @@ from dlio_bench.errors import DataError, EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.cluster.entry import Caller
 from dlio_bench.harness.commands.bench_readers import yardsticks
-from dlio_bench.harness.commands.bench_readers.command import facts, ratios
+from dlio_bench.harness.commands.bench_readers.command import ratios, summarise
 from dlio_bench.harness.commands.bench_readers.job import H5PYS, PREFETCH, PREFETCH_CRC, TFDATAS, Job, raws
 from dlio_bench.harness.commands.bench_readers.rank import measure, verify
 from dlio_bench.harness.plan.orders import every_sample_once
-from dlio_bench.harness.readers.session import largest, planned
+from dlio_bench.harness.readers.session import largest, plan_batches
 from tests.datasets import made, view_of
 
 
@@ -89,7 +89,7 @@ def test_the_limit_is_the_fastest_of_one_or_all_ranks_by_its_median() -> None:
     times[fast] = [own[0] | {"bytes": rate} for rate in (100, 100, 100)]
     job = Job("imagenet", "", (), 2, 4, 1, 1, 3, 1)
     measured = {"times": times, "missing": {}, "checked": dict.fromkeys(times, "nothing"), "resident_share": 1.0}
-    row = facts(
+    row = summarise(
         job, "tfrecord", measured, ratios(find_workload("imagenet"), CONTAINERS["tfrecord"], 2, tiny=False), tiny=False
     )["ratios"][0]
     assert (row["ours"], row["yardstick"], row["fastest"]) == ("prefetch", "raw preadv", fast)
@@ -100,9 +100,9 @@ def test_the_limit_is_the_fastest_of_one_or_all_ranks_by_its_median() -> None:
 def test_raw_reads_have_one_slot_a_thread(threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = made(tmp_path / "data", "imagenet", 2)
     form = view_of(dataset)
-    plan = planned(form, [(0, every_sample_once(dataset.samples, 1, 0, 2))])
+    plan = plan_batches(form, [(0, every_sample_once(dataset.samples, 1, 0, 2))])
     slots, read = [], []
-    monkeypatch.setattr(yardsticks, "touched_buffer", lambda size: slots.append(size) or bytearray(size))
+    monkeypatch.setattr(yardsticks, "touch_buffer", lambda size: slots.append(size) or bytearray(size))
     real = os.preadv
     monkeypatch.setattr(os, "preadv", lambda *call: read.append(real(*call)) or read[-1])
     with yardsticks.raw(form, plan, threads) as work:
@@ -114,13 +114,13 @@ def test_raw_reads_have_one_slot_a_thread(threads: int, tmp_path: Path, monkeypa
 def test_a_contender_that_delivers_another_byte_than_was_generated_ends_the_comparison(tmp_path: Path) -> None:
     dataset = made(tmp_path / "data", "imagenet", 2)
     form = view_of(dataset)
-    plan = planned(form, [(0, every_sample_once(dataset.samples, 1, 0, 2))])
+    plan = plan_batches(form, [(0, every_sample_once(dataset.samples, 1, 0, 2))])
     path = dataset.path(1)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(DataError, match=f"plain loop delivered other bytes than were generated. .*{path.name}"):
-        verify("plain loop", lambda: nullcontext(yardsticks.plain(form, plan)), form)
+        verify("plain loop", lambda: nullcontext(yardsticks.plain_batches(form, plan)), form)
 
 
 def test_a_library_that_is_missing_is_told_in_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ def test_a_library_that_is_missing_is_told_in_its_row(tmp_path: Path, monkeypatc
     job = Job("imagenet", str(dataset.folder), contenders, 1, 2, 1 << 24, 4, 1, 7)
     measured = measure(job, Solo(), Caller(tmp_path))
     assert measured["missing"].keys() == set(TFDATAS)
-    rows = {row["ours"]: row for row in facts(job, "tfrecord", measured, expected[:2], tiny=False)["ratios"]}
+    rows = {row["ours"]: row for row in summarise(job, "tfrecord", measured, expected[:2], tiny=False)["ratios"]}
     assert rows["prefetch + crc"]["ratio"] is None
     assert "TensorFlow is not installed" in rows["prefetch + crc"]["not_measured"]
     assert rows["prefetch"]["ratio"] > 0

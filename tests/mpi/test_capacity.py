@@ -11,7 +11,7 @@ import pytest
 
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.commands.capacity import command
-from dlio_bench.harness.ground.parts import Work
+from dlio_bench.harness.ground.parts import PartRunner
 from dlio_bench.reports.capacity import Runs
 from dlio_bench.reports.document.result import load
 from tests.mpi.conftest import Gate, complaint, dlio, start
@@ -28,7 +28,7 @@ def test_what_limits_is_found_and_the_next_scale_is_shown_to_fail(
 ) -> None:
     asked: dict[str, Sequence[str]] = {}
 
-    def run(words: Sequence[str], _: Work) -> tuple[Any, Runs]:
+    def run(words: Sequence[str], _: PartRunner) -> tuple[Any, Runs]:
         name, ranks = Path(after(words, "--out")).name, int(after(words, "--ranks-per-node"))
         asked[name] = words
         au = in_memory if name.endswith("-null") else 0.9 / ranks
@@ -37,7 +37,7 @@ def test_what_limits_is_found_and_the_next_scale_is_shown_to_fail(
             client_bound=False,
         )  # fmt: skip
 
-    monkeypatch.setattr(command, "_run", run)
+    monkeypatch.setattr(command, "_run_probe", run)
     status = main((
         "capacity", "cdb", "--tiny", "--ranks-per-node", "4", "--compute", "emulate:200ms", "--staging", "140kB",
         "--emulate-pfs", "bandwidth=400kB/s", "--au", "40%", "--at-least", "3", "--trials", "3", "--cache-dir",

@@ -91,7 +91,7 @@ def test_a_run_writes_checkpoints_beside_its_input_and_tells_them_from_stall(cac
     [file] = (tmp_path / "out").rglob("result.json")
     result, steps = load_result(file)
     assert result.class_ == "EXPLORE"
-    for trial in result.measured:
+    for trial in result.measured_trials:
         written = trial.checkpoint_load
         assert written is not None
         assert len(written.seconds) == 2
@@ -103,5 +103,5 @@ def test_a_run_writes_checkpoints_beside_its_input_and_tells_them_from_stall(cac
     assert result.value("stall_share") + result.value("share_checkpoint") < 1
     assert not list(load.iterdir())
     spans = timeline.load(file.parent)
-    assert len(spans.part(spans.of("checkpoint write")).start) == 2 * 2 * 2
+    assert len(spans.part(spans.are_of("checkpoint write")).start) == 2 * 2 * 2
     assert "checkpoints of" in dlio(cache, tmp_path, "show", "out").stdout.replace("\n", " ")

@@ -348,7 +348,7 @@ def test_a_file_that_is_cut_after_the_trials_makes_the_kept_results_invalid(
 
     def launched(_argv: object, _env: object, work: Path, heard: process.OnEvent, **_: object) -> int:
         job = Job.load(work)
-        with rank.started(job) as pipeline:
+        with rank.start_pipeline(job) as pipeline:
             rank.measure(job, work, Solo(), heard, pipeline)
         return 0
 

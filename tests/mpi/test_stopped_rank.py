@@ -62,7 +62,7 @@ class Clock:
 
 def test_a_rank_that_was_stopped_ends_the_job_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, pids, verdicts = Clock(), dict[int, int](), list[str]()
-    hear, verdict = Watch.hear, Watch.verdict
+    hear, verdict = Watch.record_pulse, Watch.verdict
     is_stopped = False
 
     def heard(self: Watch, pulse: dict[str, Any], now: float) -> None:
@@ -91,7 +91,7 @@ def test_a_rank_that_was_stopped_ends_the_job_and_is_named(tmp_path: Path, monke
     monkeypatch.setattr(process, "time", clock)
     monkeypatch.setattr(process, "LOOK_SECONDS", TICK)
     monkeypatch.setattr(process, "write_limit", lambda folder, _: write_limit(folder, TELLING))
-    monkeypatch.setattr(Watch, "hear", heard)
+    monkeypatch.setattr(Watch, "record_pulse", heard)
     monkeypatch.setattr(Watch, "verdict", judged)
     argv, env = mpirun(2, (sys.executable, "-c", RANK, str(tmp_path)))
     with pytest.raises(Stalled) as failure:

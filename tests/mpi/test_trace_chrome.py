@@ -91,7 +91,9 @@ def timelogger_has_the_steps_and_reads_of_the_result(folder: Path, tmp_path: Pat
     assert not written.problems
     reads = timeline.load(of_reader)
     assert (
-        sum(span.component == "pread" for span in written.spans) == (reads.of("pread") & (reads.trial == 1)).sum() > 0
+        sum(span.component == "pread" for span in written.spans)
+        == (reads.are_of("pread") & (reads.trial == 1)).sum()
+        > 0
     )
     waits = [span for span in written.spans if span.component == "Call to Next Batch"]
     assert len(waits) == RANKS * result.plan.steps

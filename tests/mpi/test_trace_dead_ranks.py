@@ -16,7 +16,7 @@ import pytest
 from dlio_bench.components import CODE
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.commands.run.measured import recording
-from dlio_bench.harness.commands.run.measured.unfinished_spans import left
+from dlio_bench.harness.commands.run.measured.unfinished_spans import unpack_left
 from dlio_bench.harness.machine import rescue
 from dlio_bench.reports.traces import timeline
 from dlio_bench.reports.traces.timeline import TRAINER
@@ -54,7 +54,7 @@ def stopped(ranks: list[int], places: list[Path], scratch: Path) -> bool:
 def in_the_midst_of(place: Path, archive: Path) -> int:
     """The trial of a stopped rank, if it has made some steps in it, and read; else 0."""
     rescue.pack(place, archive)
-    rank = left(archive, "prefetch")
+    rank = unpack_left(archive, "prefetch")
     if rank is None or rank.steps is None or not 2 < rank.steps[0] < rank.steps[1]:
         return 0
     reads = [table["component"] == CODE["pread"] for trial, _, table in rank.kept.tables if trial == rank.now.trial]
@@ -105,10 +105,10 @@ def test_spans_of_all_ranks_are_there_until_one_died_or_the_run_was_stopped(
     for rank in range(RANKS):
         for trial in (0, last):
             part = spans.part((spans.rank == rank) & (spans.trial == trial))
-            phases = part.part(part.of("Call to Next Batch", "compute"))
+            phases = part.part(part.are_of("Call to Next Batch", "compute"))
             assert len(phases) > 2, (rank, trial)
             assert {names[track] for track in np.unique(phases.track)} == {TRAINER}
-            assert len(part.part(part.of("pread"))) > 2
+            assert len(part.part(part.are_of("pread"))) > 2
             assert (part.end >= part.start).all()
     assert main(["trace", str(file)]) == 0
     told = " ".join(capsys.readouterr().out.split())

@@ -92,9 +92,9 @@ def every_read_is_there_once_with_its_rank_epoch_step_and_bytes(
         training = reads.part(reads.epoch >= 0)
         assert (training.step // per_epoch == training.epoch).all(), reader
         assert (reads.step[reads.epoch < 0] == -1).all(), reader
-        if not reads.of("records").any():
+        if not reads.are_of("records").any():
             assert (reads.file >= 0).all(), reader
-        waiting = of_trial.part(of_trial.of("Call to Next Batch") & (of_trial.epoch >= 0))
+        waiting = of_trial.part(of_trial.are_of("Call to Next Batch") & (of_trial.epoch >= 0))
         for rank in range(result.plan.ranks):
             stalls = (waiting.end - waiting.start)[waiting.rank == rank]
             assert np.allclose(stalls, steps["stall"][trial][rank], atol=1e-9), reader
@@ -126,7 +126,7 @@ def a_published_pipeline_yields_the_study_s_tables(
 def files_are_loaded_around_reading_them_and_the_accounting_of_the_study_adds_up(
     result: Result, steps: Steps, spans: Timeline
 ) -> None:
-    loads, reads, opens = (spans.part(spans.of(name)) for name in ("Load File", "HDF5 File Read", "open"))
+    loads, reads, opens = (spans.part(spans.are_of(name)) for name in ("Load File", "HDF5 File Read", "open"))
     for outer, inner in ((loads, reads), (reads, opens)):
         assert len(outer) == len(inner) > 0
         for name in ("trial", "track", "epoch", "step", "file"):
@@ -147,7 +147,7 @@ def files_are_loaded_around_reading_them_and_the_accounting_of_the_study_adds_up
 
 def processes_record_what_threads_wait_for(ranks: int, spans: Timeline) -> None:
     calls, images, files = (
-        _sorted(spans.part(spans.of(name)))
+        _sorted(spans.part(spans.are_of(name)))
         for name in ("Parallel Read Images with 4 Threads", "Time to Read Single Image", "image file read")
     )
     for outer, inner in ((calls, images), (images, files)):
@@ -173,7 +173,7 @@ def copies_that_ranks_hand_over_are_recorded(result: Result, spans: Timeline) ->
     for trial in range(len(result.trials)):
         of_trial = spans.part(spans.trial == trial)
         read, written, handed = (
-            of_trial.part(of_trial.of(name)) for name in ("stage read", "stage write", "hand-over")
+            of_trial.part(of_trial.are_of(name)) for name in ("stage read", "stage write", "hand-over")
         )
         assert sorted(handed.rank.tolist()) == list(range(result.plan.ranks))
         assert handed.bytes.sum() == result.trials[trial].bytes_remote > 0
@@ -182,7 +182,7 @@ def copies_that_ranks_hand_over_are_recorded(result: Result, spans: Timeline) ->
 
 
 def samples_that_ranks_serve_are_recorded(spans: Timeline) -> None:
-    served, asked = spans.part(spans.of("sample server")), spans.part(spans.of("remote read"))
+    served, asked = spans.part(spans.are_of("sample server")), spans.part(spans.are_of("remote read"))
     assert served.bytes.sum() == asked.bytes.sum() > 0
 
 
@@ -206,7 +206,7 @@ def the_study_s_tables_come_from_the_spans(
         document = told[reader]
         trial = document["trial"] - 1
         part = spans.part(spans.trial == trial)
-        reads = part.part(part.of("pread", "stage read"))
+        reads = part.part(part.are_of("pread", "stage read"))
         took = reads.end - reads.start
         rates = document["bandwidth"]
         assert rates["calls"] == len(reads)
@@ -214,7 +214,7 @@ def the_study_s_tables_come_from_the_spans(
         assert rates["node_seconds"] == pytest.approx(took.sum() / result.plan.ranks)
         assert took.max() * (1 - 1e-9) <= rates["merged_seconds"] <= took.sum() * (1 + 1e-9)
         assert rates["by_node_seconds"] == pytest.approx(rates["read_bytes"] * result.plan.ranks / took.sum())
-        iterations = part.part(part.of("Training Iteration"))
+        iterations = part.part(part.are_of("Training Iteration"))
         merged = document["accounts"]["merged"]
         assert sum(entry["read"] for entry in merged["epochs"].values()) == pytest.approx(rates["merged_seconds"])
         assert merged["totals"]["training"] <= (iterations.end - iterations.start).sum() * (1 + 1e-9)

@@ -48,21 +48,21 @@ def operations_lie_on_the_clock_of_our_spans(ranks: int, place: Path, more: set[
         names = {spans.components[number].name for number in np.unique(of_rank.component)}
         assert {"tf:IteratorGetNext", "tf:PyFunc", "tf:Prefetch"} | more <= names
         assert trace.steps == trace.batches == STEPS
-        assert trace.rows == of_rank.of(*(name for name in names if name.startswith("tf:"))).sum()
+        assert trace.rows == of_rank.are_of(*(name for name in names if name.startswith("tf:"))).sum()
         assert (trace.outside, trace.dropped) == (0, 0)
 
         # every operation inside the traced part of the loop, and each GetNext inside the stall of a step
-        steps = of_rank.part(of_rank.of("Training Iteration"))
+        steps = of_rank.part(of_rank.are_of("Training Iteration"))
         # apart from what the clocks drifted, which is more where the machine was busy
         assert 0 < trace.within - abs(trace.drift) / 2 < np.median(steps.end - steps.start) / 100
-        [loop] = of_rank.part(of_rank.of("Training Loop")).start
+        [loop] = of_rank.part(of_rank.are_of("Training Loop")).start
         whole = loop + trace.began - trace.within, loop + trace.ended + trace.within
-        reads = of_rank.part(of_rank.of("tf:PyFunc", "tf:IteratorGetNext", "tf:Prefetch", "tf:allreduce"))
+        reads = of_rank.part(of_rank.are_of("tf:PyFunc", "tf:IteratorGetNext", "tf:Prefetch", "tf:allreduce"))
         assert (reads.start >= whole[0]).all()
         assert (reads.end <= whole[1]).all()
         assert trace.ended <= steps.start[steps.step == STEPS].item() - loop
-        taken = of_rank.part(of_rank.of("tf:IteratorGetNext"))
-        stalls = of_rank.part(of_rank.of("Call to Next Batch"))
+        taken = of_rank.part(of_rank.are_of("tf:IteratorGetNext"))
+        stalls = of_rank.part(of_rank.are_of("Call to Next Batch"))
         for start, end in zip(taken.start, taken.end, strict=True):
             inside = (stalls.start - trace.within <= start) & (end <= stalls.end + trace.within)
             assert inside.sum() == 1
@@ -75,7 +75,7 @@ def operations_lie_on_the_clock_of_our_spans(ranks: int, place: Path, more: set[
 
 def require_derived(of_rank: Timeline, within: float, requested: float) -> None:
     """Calls have the bytes of our spans in them; those of calls that outlast the trace are in none."""
-    calls, read = of_rank.part(of_rank.of("tf:PyFunc")), of_rank.part(of_rank.of("pread", "image file read"))
+    calls, read = of_rank.part(of_rank.are_of("tf:PyFunc")), of_rank.part(of_rank.are_of("pread", "image file read"))
     assert 0 < calls.bytes.sum() <= requested
     inside = [
         ((calls.start - within <= start) & (end <= calls.end + within)).any()

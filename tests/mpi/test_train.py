@@ -57,7 +57,7 @@ def a_network_is_trained_in_the_timed_loop(folder: Path, printed: str) -> None:
     assert [saved["step"] for saved in training["checkpoints"]] == [4, 8]
 
     spans = timeline.load(folder / "out" / "prefetch-2x1")
-    saved, reduced = spans.part(spans.of("checkpoint write")), spans.part(spans.of("all-reduce"))
+    saved, reduced = spans.part(spans.are_of("checkpoint write")), spans.part(spans.are_of("all-reduce"))
     assert saved.bytes.tolist() == [checkpoint["bytes"] for checkpoint in training["checkpoints"]]
     assert (saved.rank == 0).all()
     assert saved.step.tolist() == [3, 7]
@@ -70,7 +70,7 @@ def a_network_is_trained_in_the_timed_loop(folder: Path, printed: str) -> None:
     spent = sum(steps[phase].sum(axis=2) for phase in PHASES) + steps["validation"].sum(axis=2)
     assert np.all(spent <= steps["loop"] * (1 + 1e-9))
     for rank in range(2):
-        whole = spans.part(spans.of("Training Iteration") & (spans.rank == rank))
+        whole = spans.part(spans.are_of("Training Iteration") & (spans.rank == rank))
         assert np.all(whole.start[1:] >= whole.end[:-1])
         phases = sum(steps[phase][0, rank] for phase in PHASES)
         assert whole.end - whole.start == pytest.approx(phases, abs=1e-6)

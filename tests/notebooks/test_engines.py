@@ -10,7 +10,7 @@ import pytest
 
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.notebooks import engines
-from dlio_bench.harness.notebooks.network import PUBLISHED, PUBLISHED_SHAPE, built
+from dlio_bench.harness.notebooks.network import PUBLISHED, PUBLISHED_SHAPE, build_network
 from tests.processes import descendants, gone, until
 
 KERNEL = """
@@ -23,7 +23,7 @@ sys.stdin.read()
 
 
 def test_the_network_has_the_published_number_of_parameters() -> None:
-    assert built(PUBLISHED_SHAPE, PUBLISHED).count_params() == 547_841
+    assert build_network(PUBLISHED_SHAPE, PUBLISHED).count_params() == 547_841
 
 
 @pytest.mark.parametrize("words", [[], ["mpi"]], ids=["processes", "ranks"])

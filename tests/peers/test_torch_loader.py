@@ -14,11 +14,11 @@ import pytest
 from dlio_bench.benchmarks.registry import find as find_workload
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.commands.bench_readers.job import TORCHES
-from dlio_bench.harness.commands.run.measured.consumer import damaged
+from dlio_bench.harness.commands.run.measured.consumer import find_damage
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import open_reader
 from dlio_bench.harness.readers.resources import Resources
-from dlio_bench.harness.readers.session import Reader, SampleView, Tally, planned
+from dlio_bench.harness.readers.session import Reader, SampleView, Tally, plan_batches
 from dlio_bench.harness.storage.cache import device_bytes, drop
 from tests.contract import test_readers
 from tests.contract.test_readers import ReaderContract
@@ -55,8 +55,8 @@ def test_what_an_application_decodes_is_decoded_by_workers(tmp_path: Path) -> No
     assert workload.decode is not None
     form = SampleView(dataset, workload.view, workload.decode(dataset))
     tally = Tally()
-    with reader_of(form).session(planned(form, [(0, [np.array([2, 0]), np.array([3, 1])])]), tally) as batches:
-        assert [damaged(batch, form) for batch in batches] == [[], []]
+    with reader_of(form).session(plan_batches(form, [(0, [np.array([2, 0]), np.array([3, 1])])]), tally) as batches:
+        assert [find_damage(batch, form) for batch in batches] == [[], []]
     assert tally.of(0).decode_seconds > 0
 
 
@@ -65,7 +65,7 @@ def test_its_processes_count_what_came_from_the_device_even_when_they_are_gone(t
     form = SampleView(dataset, find_workload("imagenet").view)
     reader = reader_of(form)
     drop([dataset.path(file) for file in range(len(dataset.manifest.files))])
-    with reader.session(planned(form, [(0, [np.arange(dataset.samples)])]), Tally()) as batches:
+    with reader.session(plan_batches(form, [(0, [np.arange(dataset.samples)])]), Tally()) as batches:
         assert len(reader.processes) == 3  # two workers, and who forked them
         before = device_bytes(reader.processes)
         next(batches)
@@ -74,14 +74,14 @@ def test_its_processes_count_what_came_from_the_device_even_when_they_are_gone(t
     assert before is not None
     assert during is not None
     assert after is not None
-    assert after >= during >= before + form.stored(np.arange(dataset.samples))
+    assert after >= during >= before + form.stored_size(np.arange(dataset.samples))
 
 
 def test_a_worker_that_is_killed_ends_the_session_with_its_reason(tmp_path: Path) -> None:
     dataset = made(tmp_path / "data", "imagenet", 4)
     form = SampleView(dataset, find_workload("imagenet").view)
     reader = reader_of(form, threads=1)
-    with reader.session(planned(form, [(0, [np.array([0])])]), Tally()) as batches:
+    with reader.session(plan_batches(form, [(0, [np.array([0])])]), Tally()) as batches:
         os.kill(reader.processes[1], signal.SIGKILL)
         with pytest.raises(EnvironmentFailure, match="worker process of PyTorch's DataLoader is gone"):
             next(batches)

@@ -17,12 +17,12 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import DataError, EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.commands.bench_readers.job import WEBDATASETS
-from dlio_bench.harness.commands.run.measured.consumer import damaged
+from dlio_bench.harness.commands.run.measured.consumer import find_damage
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers import web_shards
 from dlio_bench.harness.readers.registry import open_reader
 from dlio_bench.harness.readers.resources import Resources
-from dlio_bench.harness.readers.session import Reader, SampleView, Tally, planned
+from dlio_bench.harness.readers.session import Reader, SampleView, Tally, plan_batches
 from tests.contract import test_readers
 from tests.contract.test_readers import ReaderContract
 from tests.datasets import made, stored_fields
@@ -55,7 +55,7 @@ class TestWebDataset(ReaderContract):
         with spoiled(form) as shard:
             flip(shard)
             with reader.session(plan, Tally()) as batches:
-                lines = [line for batch in batches for line in damaged(batch, form)]
+                lines = [line for batch in batches for line in find_damage(batch, form)]
             assert len(lines) == 1
             assert "sample 0" in lines[0]
             checking = self.make(dataset, world, check_crc=True)
@@ -134,7 +134,7 @@ def test_shards_are_made_once_and_only_those_that_are_missing(form: SampleView) 
 )
 def test_a_bad_shard_ends_the_session_with_its_reason(form: SampleView, harm: Any, error: Any, reason: str) -> None:
     harm(web_shards.paths(form.dataset, form.fields, [0])[0])
-    plan = planned(form, [(0, [np.arange(form.dataset.samples)])])
+    plan = plan_batches(form, [(0, [np.arange(form.dataset.samples)])])
     with reader_of(form).session(plan, Tally()) as batches, pytest.raises(error, match=reason):
         list(batches)
 
@@ -145,14 +145,14 @@ def test_what_an_application_decodes_is_decoded_by_workers(tmp_path: Path) -> No
     assert workload.decode is not None
     form, tally = SampleView(dataset, workload.view, workload.decode(dataset)), Tally()
     web_shards.make(dataset, form.fields, nothing)
-    with reader_of(form).session(planned(form, [(0, [np.array([2, 0]), np.array([3, 1])])]), tally) as batches:
-        assert [damaged(batch, form) for batch in batches] == [[], []]
+    with reader_of(form).session(plan_batches(form, [(0, [np.array([2, 0]), np.array([3, 1])])]), tally) as batches:
+        assert [find_damage(batch, form) for batch in batches] == [[], []]
     assert tally.of(0).decode_seconds > 0
 
 
 def test_samples_that_pad_an_epoch_come_as_often_as_planned(form: SampleView) -> None:
     ids = [np.array([0, 1, 2]), np.array([3, 0, 1])]
-    with reader_of(form).session(planned(form, [(0, ids)]), Tally()) as batches:
+    with reader_of(form).session(plan_batches(form, [(0, ids)]), Tally()) as batches:
         delivered = np.concatenate([batch.ids.copy() for batch in batches])
     assert sorted(delivered.tolist()) == [0, 0, 1, 1, 2, 3]
 

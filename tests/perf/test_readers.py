@@ -21,7 +21,7 @@ from dlio_bench.harness.plan.orders import every_sample_once
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import open_reader
 from dlio_bench.harness.readers.resources import Resources
-from dlio_bench.harness.readers.session import SampleView, Tally, largest, planned
+from dlio_bench.harness.readers.session import SampleView, Tally, largest, plan_batches
 
 CHANNELS = [0, 1, 2, 10]
 
@@ -35,7 +35,7 @@ def cdb(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 def through(dataset: Dataset, policy: str) -> Callable[[], int]:
     view = find_workload(dataset.manifest.workload).view
     form = SampleView(dataset, view)
-    plan = planned(form, [(0, every_sample_once(dataset.samples, 1, 0, 1))])
+    plan = plan_batches(form, [(0, every_sample_once(dataset.samples, 1, 0, 1))])
     resources = Resources(threads=2, staging_bytes=64_000_000, batch_bytes=largest(plan))
     reader = open_reader(find(policy), form, resources)
 

@@ -29,14 +29,14 @@ def recording(tmp_path: Path) -> Iterator[None]:
 
 
 def add() -> None:
-    track = recorder.here()
+    track = recorder.current_track()
     assert track is not None
     for number in range(ADDS):
         track.add(PREAD, 1.0, 2.0, 115_000, number, 7)
 
 
 def add_with_clock() -> None:
-    track, clock = recorder.here(), time.perf_counter
+    track, clock = recorder.current_track(), time.perf_counter
     assert track is not None
     for number in range(ADDS):
         begun = clock()
@@ -45,7 +45,7 @@ def add_with_clock() -> None:
 
 def look() -> None:
     for _ in range(ADDS):
-        if track := recorder.here():
+        if track := recorder.current_track():
             track.add(PREAD, 1.0, 2.0)
 
 
@@ -66,11 +66,11 @@ def test_recording(benchmark: BenchmarkFixture, work: Callable[[], None]) -> Non
     benchmark.pedantic(work, setup=empty, rounds=ROUNDS, warmup_rounds=1)
     empty()
     assert set(drained[1:]) == {ADDS}
-    assert recorder.lost() == 0
+    assert recorder.lost_spans() == 0
 
 
 @pytest.mark.benchmark(group=f"{ADDS} spans")
 @pytest.mark.parametrize("work", [look, loop])
 def test_while_nothing_is_recorded(benchmark: BenchmarkFixture, work: Callable[[], None]) -> None:
     benchmark.pedantic(work, rounds=ROUNDS)
-    assert recorder.here() is None
+    assert recorder.current_track() is None

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.harness.commands.generation import uploads
-from dlio_bench.harness.storage.object_store import mirrored
+from dlio_bench.harness.storage.object_store import mirror_tables
 from tests.s3.store import BUCKET
 
 
@@ -16,4 +16,4 @@ def url(prefix: str) -> str:
 def uploaded(dataset: Dataset, prefix: str, cache: Path) -> Dataset:
     """The dataset of a folder, as one in the store; `cache` gets its tables alone."""
     uploads.upload(dataset, url(prefix), lambda _: None)
-    return open_dataset(mirrored(url(prefix), cache))
+    return open_dataset(mirror_tables(url(prefix), cache))

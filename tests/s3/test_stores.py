@@ -9,7 +9,7 @@ import pytest
 
 from dlio_bench.datagen import objects
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.storage.object_store import FOLDER, mirrored
+from dlio_bench.harness.storage.object_store import FOLDER, mirror_tables
 from tests.datasets import made
 from tests.s3.datasets import uploaded, url
 from tests.s3.store import Proxy
@@ -74,7 +74,7 @@ def test_tables_of_a_dataset_that_changes_meanwhile_are_not_kept(
     states = iter("ab")
     monkeypatch.setattr(objects.Store, "etag", lambda *_: next(states))
     with pytest.raises(EnvironmentFailure, match="changed while its tables were copied"):
-        mirrored(url(prefix), tmp_path / "cache")
+        mirror_tables(url(prefix), tmp_path / "cache")
     assert not any((tmp_path / "cache" / FOLDER).iterdir())
 
 

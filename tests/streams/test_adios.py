@@ -17,8 +17,8 @@ from dlio_bench.harness.streams.adios import (
     SITE,
     SST,
     WAN,
-    Reader,
-    contact,
+    StreamReader,
+    contact_path,
     library,
     require_transport,
     version,
@@ -44,7 +44,7 @@ def writing(path: Path, engine: str, steps: int, *given: str) -> "Iterator[subpr
 def test_arrays_of_all_types_and_changing_lengths_arrive_in_order_until_the_end(engine: str, tmp_path: Path) -> None:
     with (
         writing(tmp_path / "stream", engine, 6) as process,
-        closing(Reader(tmp_path / "stream", engine=engine)) as reader,
+        closing(StreamReader(tmp_path / "stream", engine=engine)) as reader,
     ):
         for step in range(6):
             came = reader.next(PATIENCE)
@@ -56,11 +56,11 @@ def test_arrays_of_all_types_and_changing_lengths_arrive_in_order_until_the_end(
                 assert np.array_equal(came[name], array)
         assert reader.next(PATIENCE) is None
         assert process.wait(PATIENCE) == 0
-    assert contact(tmp_path / "stream", engine).exists() == (engine == BP)  # a contact file ends with its writer
+    assert contact_path(tmp_path / "stream", engine).exists() == (engine == BP)  # a contact file ends with its writer
 
 
 def test_an_array_comes_into_the_front_of_a_longer_one_and_not_into_a_shorter(tmp_path: Path) -> None:
-    with writing(tmp_path / "stream", SST, 2), closing(Reader(tmp_path / "stream")) as reader:
+    with writing(tmp_path / "stream", SST, 2), closing(StreamReader(tmp_path / "stream")) as reader:
         assert reader.begin(PATIENCE)
         out, wanted = np.zeros(9, np.uint8), arrays(0)["uint8"]
         assert np.shares_memory(reader.get("uint8", out), out)
@@ -75,7 +75,7 @@ def test_an_array_comes_into_the_front_of_a_longer_one_and_not_into_a_shorter(tm
 def test_a_writer_waits_while_its_queue_is_full(tmp_path: Path) -> None:
     with (
         writing(tmp_path / "stream", SST, 9, "QueueLimit=2", "QueueFullPolicy=Block") as process,
-        closing(Reader(tmp_path / "stream")) as reader,
+        closing(StreamReader(tmp_path / "stream")) as reader,
     ):
         assert process.stdout is not None
         assert reader.begin(PATIENCE)
@@ -91,19 +91,19 @@ def test_a_writer_waits_while_its_queue_is_full(tmp_path: Path) -> None:
 
 def test_a_writer_that_is_killed_and_one_that_says_nothing_are_told_in_time(tmp_path: Path) -> None:
     path = tmp_path / "stream"
-    with writing(path, SST, 1, "hold=1") as process, closing(Reader(path)) as reader:
+    with writing(path, SST, 1, "hold=1") as process, closing(StreamReader(path)) as reader:
         assert reader.next(PATIENCE) is not None
         with pytest.raises(StreamTimeout, match=r"sent nothing for 0\.1 s"):
             reader.next(0.1)
         process.kill()
         with pytest.raises(StreamLost, match="The writer of the stream stream has ended before the stream did"):
             reader.next(PATIENCE)
-    assert contact(path).exists()  # that of a killed writer stays
+    assert contact_path(path).exists()  # that of a killed writer stays
 
 
 def test_a_writer_that_does_not_come_is_told_in_time(tmp_path: Path) -> None:
     with pytest.raises(StreamTimeout, match=r"did not come within 0\.1 s"):
-        Reader(tmp_path / "stream", join_seconds=0.1)
+        StreamReader(tmp_path / "stream", join_seconds=0.1)
 
 
 def test_doctor_names_the_version(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def test_models_on_one_stream_read_the_dataset_once_and_separate_ones_each(tmp_p
     emulated = ("--models", "3", "--emulate-pfs", "bandwidth=200MB/s")
     of_stream = measured(tmp_path, cache, "stream,shuffled", *emulated)
     separate, steps = result.load(next((tmp_path / "out").glob("shuffled-*")))
-    assert [models.times_read(each) for each in (of_stream, separate)] == pytest.approx([1.0, 3.0], abs=0.1)
+    assert [models.dataset_reads(each) for each in (of_stream, separate)] == pytest.approx([1.0, 3.0], abs=0.1)
     for each in (of_stream, separate):
         assert all(check.ok for check in each.checks)
         assert len(each.models) == len(each.plan.models) == each.plan.ranks == 3
@@ -39,7 +39,7 @@ def test_models_on_one_stream_read_the_dataset_once_and_separate_ones_each(tmp_p
 def test_a_stream_that_all_share_brings_every_model_its_plan(mode: str, tmp_path: Path, cache: Path) -> None:
     known = measured(tmp_path, cache, "stream", "--stream", mode, "--models", "2", "--producers", "2")
     assert all(check.ok for check in known.checks)
-    assert models.times_read(known) == pytest.approx(1.0, abs=0.1)
+    assert models.dataset_reads(known) == pytest.approx(1.0, abs=0.1)
 
 
 def test_every_model_of_several_ranks_gets_every_sample(tmp_path: Path, cache: Path) -> None:
@@ -48,6 +48,6 @@ def test_every_model_of_several_ranks_gets_every_sample(tmp_path: Path, cache: P
     [once] = [check for check in known.checks if check.name == "exactly once"]
     assert "in each of 2 models" in once.expected
     assert [model.ranks for model in known.models] == [[0, 1], [2, 3]]
-    trial = known.measured[0]
+    trial = known.measured_trials[0]
     assert trial.samples == 2 * known.plan.samples_per_epoch * known.plan.epochs
     assert np.sum(trial.rank_bytes[:2]) == np.sum(trial.rank_bytes[2:])

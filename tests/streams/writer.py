@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dlio_bench.harness.streams.adios import Writer
+from dlio_bench.harness.streams.adios import StreamWriter
 
 TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
 
@@ -24,7 +24,7 @@ def main(path: str, engine: str, steps: str, *given: str) -> None:
     """Write."""
     parameters: dict[str, object] = dict(word.split("=") for word in given)
     hold = parameters.pop("hold", None)
-    writer = Writer(Path(path), engine=engine, parameters=parameters)
+    writer = StreamWriter(Path(path), engine=engine, parameters=parameters)
     for step in range(int(steps)):
         writer.put(arrays(step))
         print(step, flush=True)

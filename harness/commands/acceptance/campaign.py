@@ -12,11 +12,11 @@ from dlio_bench import documents
 from dlio_bench.errors import ERRORS, DataError, EnvironmentFailure, UsageError, one_of
 from dlio_bench.harness.cluster.environment import timestamp
 from dlio_bench.harness.commands.acceptance.datasets import Site
-from dlio_bench.harness.commands.acceptance.parts import RESULTS, STORAGE, Part
-from dlio_bench.harness.commands.acceptance.plan import Plan
-from dlio_bench.harness.commands.run.told.foresight import expected
+from dlio_bench.harness.commands.acceptance.parts import RESULTS, STORAGE, CampaignPart
+from dlio_bench.harness.commands.acceptance.plan import CampaignPlan
+from dlio_bench.harness.commands.run.told.foresight import revised_seconds
 from dlio_bench.harness.ground.folders import FINISHED, STATUS
-from dlio_bench.harness.ground.parts import Work, ending, note
+from dlio_bench.harness.ground.parts import PartRunner, ending, note
 from dlio_bench.harness.ground.unfinished import differences
 from dlio_bench.reports import storage
 from dlio_bench.reports.acceptance import CAMPAIGN, Applied, Campaign, Place
@@ -34,7 +34,7 @@ MEASURED = (0, 1, 3, 5)  # exit statuses of a run that has results, whatever the
 UNMEASURED = ("system", "limits")  # tables of the plan that change nothing in what is measured
 
 
-class Record(Campaign, frozen=True, kw_only=True):
+class CampaignRecord(Campaign, frozen=True, kw_only=True):
     """What the folder remembers. plan: every key that changes what is measured, `run[0].batch: 4`; digest: of these."""
 
     schema: Literal["dlio-bench/campaign/1"] = "dlio-bench/campaign/1"
@@ -43,12 +43,12 @@ class Record(Campaign, frozen=True, kw_only=True):
     site: Site
 
 
-def load(folder: Path) -> Record | None:
+def load(folder: Path) -> CampaignRecord | None:
     """The record of a folder; None where nothing was measured yet. UsageError for a folder of others."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return None
     try:
-        record = convert(documents.load_json(documents.read(folder / CAMPAIGN)), Record)
+        record = convert(documents.load_json(documents.read_document(folder / CAMPAIGN)), CampaignRecord)
     except (OSError, ValueError) as error:
         raise UsageError(
             f"--out {folder} exists and is not the folder of a campaign ({CAMPAIGN}: {error}). Choose a new folder."
@@ -56,7 +56,9 @@ def load(folder: Path) -> Record | None:
     return record if any((folder / product).exists() for product in (RESULTS, STORAGE)) else None
 
 
-def save(plan: Plan, site: Site, places: list[Place], limits: str, before: Record | None, folder: Path) -> Record:
+def save(
+    plan: CampaignPlan, site: Site, places: list[Place], limits: str, before: CampaignRecord | None, folder: Path
+) -> CampaignRecord:
     """Remember what the plan measures, and the sha256 of its limits. EnvironmentFailure.
 
     before: of the folder, where something is measured already: a change of the limits is noted.
@@ -66,14 +68,14 @@ def save(plan: Plan, site: Site, places: list[Place], limits: str, before: Recor
         if applied:
             note(folder, "limits", "changed", before=applied[-1].sha256, after=limits)
         applied = [*applied, Applied(timestamp(), limits)]
-    record = Record(
+    record = CampaignRecord(
         system=plan.system, places=places, limits=applied, digest=digest(plan), plan=measured_keys(plan), site=site
     )
     write_whole(folder / CAMPAIGN, (json.dumps(to_json(record), indent=1) + "\n").encode())
     return record
 
 
-def require_same(record: Record, plan: Plan, folder: Path) -> None:
+def require_same(record: CampaignRecord, plan: CampaignPlan, folder: Path) -> None:
     """UsageError, with what was changed, if the plan measures something else than the campaign began with."""
     if different := differences(record.plan, measured_keys(plan)):
         raise UsageError(
@@ -83,7 +85,7 @@ def require_same(record: Record, plan: Plan, folder: Path) -> None:
         )
 
 
-def measured_keys(plan: Plan) -> dict[str, Any]:
+def measured_keys(plan: CampaignPlan) -> dict[str, Any]:
     """What the plan measures: each key with its value, `run[0].batch: 4`."""
     asked = {key: value for key, value in to_json(plan).items() if key not in UNMEASURED}
     # a plan without checkpoints is that of a version which knew none
@@ -102,13 +104,13 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield name, list(value) if isinstance(value, tuple) else value
 
 
-def digest(plan: Plan) -> str:
+def digest(plan: CampaignPlan) -> str:
     """sha256 of what the plan measures, as canonical JSON."""
     canonical = json.dumps(measured_keys(plan), sort_keys=True, separators=(",", ":"))
     return f"sha256:{hashlib.sha256(canonical.encode()).hexdigest()}"
 
 
-def why_unfinished(part: Part, plan: Plan, folder: Path) -> str | None:
+def why_unfinished(part: CampaignPart, plan: CampaignPlan, folder: Path) -> str | None:
     """Why a part is not finished; None if it is: its files are whole, and made by this very command.
 
     UsageError for whole results of another command: nothing that was measured is removed unasked.
@@ -145,14 +147,14 @@ def why_unfinished(part: Part, plan: Plan, folder: Path) -> str | None:
     return f"no result of {one_of(sorted(missing))}" if missing else None
 
 
-def carry_out(plan: Plan, parts: Sequence[Part], work: Work, foreseen: Sequence[float]) -> None:
+def carry_out(plan: CampaignPlan, parts: Sequence[CampaignPart], work: PartRunner, foreseen: Sequence[float]) -> None:
     """Do every part that is not finished. BenchError, with what goes on, where one fails.
 
     foreseen: about how many seconds each part takes. OutOfTime before one that cannot end in time.
     """
     shutil.rmtree(work.folder / WORK, ignore_errors=True)  # of a campaign that was killed
     took = list[tuple[str, float, float]]()
-    for part, planned in zip(work.each(parts), foreseen, strict=True):
+    for part, planned in zip(work.iterate(parts), foreseen, strict=True):
         before = work.number - 1
         work.kept = (
             f"The {plural(before, 'part')} before it stay{'s' * (before == 1)} finished."
@@ -166,9 +168,9 @@ def carry_out(plan: Plan, parts: Sequence[Part], work: Work, foreseen: Sequence[
         work.say(part.title if reason.endswith("yet") else f"{part.title} ({reason})")
         if part.kind != "data":  # data are finished file by file, so that a part of them always gets on
             of_kind = [(least, each) for kind, least, each in took if kind == part.kind]
-            work.require_time(part.title, expected(planned, of_kind))
+            work.require_time(part.title, revised_seconds(planned, of_kind))
         began = time.monotonic()
-        _do(part, work)
+        _run_part(part, work)
         seconds = time.monotonic() - began
         if planned:
             took.append((part.kind, planned, seconds))
@@ -176,7 +178,7 @@ def carry_out(plan: Plan, parts: Sequence[Part], work: Work, foreseen: Sequence[
     shutil.rmtree(work.folder / WORK, ignore_errors=True)
 
 
-def _do(part: Part, work: Work) -> None:
+def _run_part(part: CampaignPart, work: PartRunner) -> None:
     """Run a part's command, and put its product where it stays."""
     made, is_data = work.folder / WORK / part.name, part.kind == "data"
     made.parent.mkdir(exist_ok=True)

@@ -13,7 +13,7 @@ from dlio_bench.harness.commands.acceptance.parts import parts
 from dlio_bench.harness.commands.acceptance.plan import errors_at, load
 from dlio_bench.harness.ground.folders import cache_folder
 from dlio_bench.harness.ground.outcome import Outcome
-from dlio_bench.harness.ground.parts import tell, work_in
+from dlio_bench.harness.ground.parts import print_line, work_in
 from dlio_bench.harness.ground.subcommands import going_on
 from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.machine.mounts import existing
@@ -62,7 +62,7 @@ def accept(options: Options) -> int:
         write_whole(options.out / handover.PLAN, content)
         write_whole(options.out / contract.NAME, limits_content)
         campaign.carry_out(plan, planned, work, [entry.seconds for entry in foreseen])
-        tell("judging, and writing the page")
+        print_line("judging, and writing the page")
         judgement = handover.hand_over(plan, record, options.out, limits)
     if options.json:
         print(json.dumps({"folder": str(options.out), **to_json(judgement)}, indent=1))

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from dlio_bench import documents
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.commands.acceptance.outlook import Foreseen
-from dlio_bench.harness.commands.acceptance.plan import Plan
+from dlio_bench.harness.commands.acceptance.plan import CampaignPlan
 from dlio_bench.harness.commands.checkpoints import limited
 from dlio_bench.harness.commands.run.asked.training import TRAIN
 from dlio_bench.harness.ground.user_files import to_toml
@@ -23,7 +23,7 @@ ONLY_TRAINING = 'Only a run that trains has it: write compute = "train"'
 EMULATED = 'Write compute = "emulate:v100", or another step time'
 
 
-def limits_of(plan: Plan, path: Path) -> tuple[Limits, bytes]:
+def limits_of(plan: CampaignPlan, path: Path) -> tuple[Limits, bytes]:
     """The limits of the plan that lies in `path`, and the bytes of a file with them. UsageError, EnvironmentFailure.
 
     They go by the name of their copy in the campaign's folder, which is what the other party judges with.
@@ -35,7 +35,7 @@ def limits_of(plan: Plan, path: Path) -> tuple[Limits, bytes]:
                 f"'{path}': limits: '{beside}' is no file. Name a TOML file of limits beside the plan "
                 "(`dlio-bench help limits`), or write a table [limits]."
             )
-        return replace(limited.load(beside), name=NAME), documents.read(beside)
+        return replace(limited.load(beside), name=NAME), documents.read_document(beside)
     with tempfile.TemporaryDirectory(prefix="dlio-bench-limits-") as folder:
         file = Path(folder) / NAME
         content = to_toml(plan.limits).encode(errors="replace")
@@ -46,7 +46,7 @@ def limits_of(plan: Plan, path: Path) -> tuple[Limits, bytes]:
             raise UsageError(str(error).replace(f"'{file}'", f"'{path}': limits")) from None
 
 
-def require_answerable(plan: Plan, path: Path, asked: Limits, runs: Sequence[Foreseen]) -> None:
+def require_answerable(plan: CampaignPlan, path: Path, asked: Limits, runs: Sequence[Foreseen]) -> None:
     """UsageError for limits that no result of the plan in `path` can meet; names file, key and plan key, and the fix.
 
     runs: what is foreseen of each run, and of checkpoints.
@@ -91,7 +91,7 @@ def require_answerable(plan: Plan, path: Path, asked: Limits, runs: Sequence[For
             _require_steps(plan, path, f"{where}: min_steps is {settings.min_steps}", settings.min_steps, entry)
 
 
-def _require_steps(plan: Plan, path: Path, key: str, needed: int, entry: Foreseen) -> None:
+def _require_steps(plan: CampaignPlan, path: Path, key: str, needed: int, entry: Foreseen) -> None:
     """UsageError for a run whose trials have fewer steps than `needed`. A first look may still lengthen some."""
     assert entry.request is not None
     assert entry.part.run is not None
@@ -118,12 +118,12 @@ class Lack(NamedTuple):
     fix: str
 
 
-def missing_metrics(plan: Plan, entry: Foreseen) -> Mapping[str, Lack]:
+def missing_metrics(plan: CampaignPlan, entry: Foreseen) -> Mapping[str, Lack]:
     """The metrics that no result of a run can have, by name; of a run that is foreseen."""
     return {name: lack for names, lack in _missing_metrics(plan, entry) for name in names}
 
 
-def _missing_metrics(plan: Plan, entry: Foreseen) -> Iterator[tuple[tuple[str, ...], Lack]]:
+def _missing_metrics(plan: CampaignPlan, entry: Foreseen) -> Iterator[tuple[tuple[str, ...], Lack]]:
     """Rules of `reports.numbers.statistics.per_trial`, where a metric is None for what was asked."""
     part, request = entry.part, entry.request
     assert part.run is not None

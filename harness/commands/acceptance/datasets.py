@@ -10,17 +10,17 @@ from msgspec import Meta, Struct
 
 from dlio_bench.benchmarks import registry
 from dlio_bench.benchmarks.layouts import find_layout
-from dlio_bench.datagen.dataset import missing_or_resized, open_dataset
+from dlio_bench.datagen.dataset import changed_files, open_dataset
 from dlio_bench.datagen.layout import VALIDATION, Layout
 from dlio_bench.datagen.manifest import NAME, spec_digest
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster.environment import mount_at
-from dlio_bench.harness.commands.acceptance.plan import Plan, Run, errors_at
-from dlio_bench.harness.commands.generation.amount import enough, sizes
+from dlio_bench.harness.commands.acceptance.plan import CampaignPlan, Run, errors_at
+from dlio_bench.harness.commands.generation.amount import sizes, smallest_with
 from dlio_bench.harness.commands.run.asked.data import SEED
 from dlio_bench.harness.machine.mounts import existing
-from dlio_bench.reports.acceptance import Place, is_on, mounted
+from dlio_bench.reports.acceptance import Place, describe_mount, is_on
 from dlio_bench.units import format_bytes
 
 FOLDER = "acceptance"  # of the datasets, in the folder that keeps datasets
@@ -35,12 +35,12 @@ class Site(Struct, frozen=True):
     real_nodes: bool
     cache: str
 
-    def memory_of(self, nodes: int, plan: Plan) -> int:
+    def memory_of(self, nodes: int, plan: CampaignPlan) -> int:
         """Bytes of all hosts of a run together; a memory that the plan declares is that of each virtual node too."""
         return self.memory_per_node * (nodes if plan.memory is not None or self.real_nodes else 1)
 
 
-class Source(Struct, frozen=True):
+class RunDataset(Struct, frozen=True):
     """A dataset that runs read. Bytes and samples are of its training split, which is what an epoch reads.
 
     needed: bytes that the plan's rules ask for. files: of each split, to be made; empty where the plan names the data.
@@ -72,7 +72,7 @@ class Source(Struct, frozen=True):
             return False
         dataset = open_dataset(self.folder)
         same = self.is_given or dataset.manifest.spec == spec_digest(self.layout, self.files, SEED)
-        return same and not missing_or_resized(dataset)
+        return same and not changed_files(dataset)
 
     def missing_bytes(self) -> int:
         """Bytes that are still to be written, at most."""
@@ -82,7 +82,7 @@ class Source(Struct, frozen=True):
         return max(0, self.whole_bytes - there)
 
 
-def sources(plan: Plan, base: Path, site: Site) -> dict[int, Source]:
+def sources(plan: CampaignPlan, base: Path, site: Site) -> dict[int, RunDataset]:
     """The source of each table of the plan, by the table's number.
 
     base: the plan's folder, which paths in it start from. Tables of one workload share a dataset that is large enough
@@ -93,11 +93,11 @@ def sources(plan: Plan, base: Path, site: Site) -> dict[int, Source]:
     for number, run in enumerate(plan.run):
         wanted.setdefault((run.workload, run.variant, run.tiny, run.data), []).append(number)
     names: set[str] = set()
-    by_table: dict[int, Source] = {}
+    by_table: dict[int, RunDataset] = {}
     for numbers in wanted.values():
         runs = [plan.run[number] for number in numbers]
         layout = _layout(plan, numbers[0])
-        needed = max(_needed(plan, run, layout, site) for run in runs)
+        needed = max(_needed_bytes(plan, run, layout, site) for run in runs)
         name = next(name for name in _names(layout) if name not in names)
         names.add(name)
         if runs[0].data is not None:
@@ -110,7 +110,7 @@ def sources(plan: Plan, base: Path, site: Site) -> dict[int, Source]:
     return by_table
 
 
-def require_space(made: list[Source]) -> None:
+def require_space(made: list[RunDataset]) -> None:
     """EnvironmentFailure, with the bytes that are missing, where the file systems do not hold what is to be made."""
     by_system: dict[int, tuple[Path, int]] = {}
     for source in made:
@@ -127,14 +127,14 @@ def require_space(made: list[Source]) -> None:
             )
 
 
-def places(plan: Plan, base: Path, sources: Iterable[Source]) -> list[Place]:
+def places(plan: CampaignPlan, base: Path, sources: Iterable[RunDataset]) -> list[Place]:
     """Every folder of the plan: of the datasets, made or given, and of checkpoints. base: the plan's own."""
     folders = [source.folder if source.is_given else source.folder.parent for source in sources]
     folders += [base.absolute() / table.folder for table in plan.checkpoint]
     return [Place(str(folder), mount_at(folder)) for folder in dict.fromkeys(folders)]
 
 
-def require_places(plan: Plan, wanted: Iterable[Place], sources: Iterable[Source]) -> None:
+def require_places(plan: CampaignPlan, wanted: Iterable[Place], sources: Iterable[RunDataset]) -> None:
     """UsageError for a folder that is not there, may not be written, or is on another file system than the plan says.
 
     A folder that a plan names is never made: where a file system is not mounted it would lie on another.
@@ -159,11 +159,11 @@ def require_places(plan: Plan, wanted: Iterable[Place], sources: Iterable[Source
         if not is_on(place.mount, plan.system.file_system):
             raise UsageError(
                 f"[system] file_system is '{plan.system.file_system}', but {place.folder} is on "
-                f"{mounted(place.mount)}. Name a folder on it, mount it, or put file_system right."
+                f"{describe_mount(place.mount)}. Name a folder on it, mount it, or put file_system right."
             )
 
 
-def _layout(plan: Plan, number: int) -> Layout:
+def _layout(plan: CampaignPlan, number: int) -> Layout:
     run = plan.run[number]
     with errors_at(f"run[{number}].workload"):
         workload = registry.find(run.workload)
@@ -180,7 +180,7 @@ def _names(layout: Layout) -> Iterator[str]:
         number += 1
 
 
-def _needed(plan: Plan, run: Run, layout: Layout, site: Site) -> int:
+def _needed_bytes(plan: CampaignPlan, run: Run, layout: Layout, site: Site) -> int:
     """Bytes of training data: so many times the memory of all hosts, and enough samples for the steps.
 
     MLPerf Storage's rule (Submission_guidelines.md, v2.0, "datasize"): samples of at least 500 steps, and of five times
@@ -194,19 +194,19 @@ def _needed(plan: Plan, run: Run, layout: Layout, site: Site) -> int:
     return math.ceil(max(of_memory, samples * layout.sample_bytes))
 
 
-def _new_source(name: str, layout: Layout, folder: Path, needed: int, plan: Plan) -> Source:
+def _new_source(name: str, layout: Layout, folder: Path, needed: int, plan: CampaignPlan) -> RunDataset:
     with errors_at("[dataset]"):
-        files = enough(layout, needed)
+        files = smallest_with(layout, needed)
     published = {split.name: split.full_files for split in layout.splits}
     if plan.dataset.at_most_published and sum(files.values()) > sum(published.values()):
         files = published
     training, *held_out = sizes(layout, files)
     where = folder / f"{name}-{plan.dataset.fill}-{sum(files.values())}"
     validation = sum(split.samples for split in held_out if split.name == VALIDATION)
-    return Source(name, layout, where, needed, training.stored_bytes, training.samples, files, validation)
+    return RunDataset(name, layout, where, needed, training.stored_bytes, training.samples, files, validation)
 
 
-def _given_source(name: str, layout: Layout, folder: Path, needed: int) -> Source:
+def _given_source(name: str, layout: Layout, folder: Path, needed: int) -> RunDataset:
     dataset = open_dataset(folder)
     manifest = dataset.manifest
     if (manifest.workload, manifest.variant, manifest.tiny) != (layout.workload, layout.variant, layout.tiny):
@@ -214,7 +214,7 @@ def _given_source(name: str, layout: Layout, folder: Path, needed: int) -> Sourc
             f"'{folder}' holds {manifest.workload} {manifest.variant}, but the plan's run is of "
             f"{layout.workload} {layout.variant}. Name the folder of a dataset that fits."
         )
-    if bad := missing_or_resized(dataset):
+    if bad := changed_files(dataset):
         raise DataError(f"The dataset in {folder} is incomplete: {bad[0]}. Restore the files, or generate it again.")
     stored = sum(file.bytes for file in dataset.training_files)
     if stored < needed:
@@ -224,4 +224,4 @@ def _given_source(name: str, layout: Layout, folder: Path, needed: int) -> Sourc
         )
     part = dataset.part(VALIDATION)
     validation = 0 if part is None else len(part.samples)
-    return Source(name, layout, folder.resolve(), needed, stored, dataset.training_samples, {}, validation)
+    return RunDataset(name, layout, folder.resolve(), needed, stored, dataset.training_samples, {}, validation)

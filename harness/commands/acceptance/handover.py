@@ -7,13 +7,13 @@ from pathlib import Path
 from dlio_bench import __version__
 from dlio_bench.datagen.manifest import file_sha256
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.commands.acceptance.campaign import Record
+from dlio_bench.harness.commands.acceptance.campaign import CampaignRecord
 from dlio_bench.harness.commands.acceptance.contract import NAME as LIMITS
 from dlio_bench.harness.commands.acceptance.parts import RESULTS, STORAGE
-from dlio_bench.harness.commands.acceptance.plan import Plan
+from dlio_bench.harness.commands.acceptance.plan import CampaignPlan
 from dlio_bench.harness.ground.folders import JOURNAL
 from dlio_bench.reports import kinds
-from dlio_bench.reports.acceptance import CAMPAIGN, Campaign, is_on, mounted
+from dlio_bench.reports.acceptance import CAMPAIGN, Campaign, describe_mount, is_on
 from dlio_bench.reports.document.collection import load_each
 from dlio_bench.reports.document.environment import Host
 from dlio_bench.reports.document.files import write_whole
@@ -24,19 +24,19 @@ from dlio_bench.reports.judging.judgement import NAME as JUDGEMENT
 from dlio_bench.reports.judging.judgement import Judgement, as_json
 from dlio_bench.reports.judging.limits import Limits
 from dlio_bench.reports.run import html
-from dlio_bench.reports.run.machines import few
-from dlio_bench.wrapping import wrapped
+from dlio_bench.reports.run.machines import abbreviate
+from dlio_bench.wrapping import wrap
 
 PLAN, PAGE, JUNIT, SUMS, README = "plan.toml", "report.html", "junit.xml", "SHA256SUMS", "README.txt"
 
 
-def hand_over(plan: Plan, campaign: Record, folder: Path, limits: Limits) -> Judgement:
+def hand_over(plan: CampaignPlan, campaign: CampaignRecord, folder: Path, limits: Limits) -> Judgement:
     """Judge what the campaign measured, and write everything that is made of its results. BenchError."""
     pairs, documents, suspects = load_each([folder / RESULTS])
     hosts = [(result.workload.title, result.environment.hosts) for result, _ in pairs]
     hosts += [(document.model.title, document.hosts) for document in documents]
     require_measured_there(plan, hosts)
-    judgement = judge(kinds.each(pairs, documents), limits, suspects)
+    judgement = judge(kinds.all_measured(pairs, documents), limits, suspects)
     write_whole(folder / JUDGEMENT, as_json(judgement).encode())
     write_whole(folder / JUNIT, junit.of_judgement(judgement).encode())
     html.write(pairs, folder / PAGE, judgement, campaign)
@@ -45,14 +45,14 @@ def hand_over(plan: Plan, campaign: Record, folder: Path, limits: Limits) -> Jud
     return judgement
 
 
-def require_measured_there(plan: Plan, measured: Iterable[tuple[str, Mapping[str, Host]]]) -> None:
+def require_measured_there(plan: CampaignPlan, measured: Iterable[tuple[str, Mapping[str, Host]]]) -> None:
     """EnvironmentFailure where a host measured on another file system than the plan says. measured: names, hosts."""
     for name, hosts in measured:
         for host, state in hosts.items():
             if not is_on(state.mount, plan.system.file_system):
                 raise EnvironmentFailure(
                     f"[system] file_system is '{plan.system.file_system}', but {host} measured {name} on "
-                    f"{mounted(state.mount)}. Mount it there, remove the part's folder in results, and go on."
+                    f"{describe_mount(state.mount)}. Mount it there, remove the part's folder in results, and go on."
                 )
 
 
@@ -90,14 +90,14 @@ def readme(campaign: Campaign, judgement: Judgement, beginnings: Sequence[str]) 
     lines += [*([system.description.strip()] if system.description.strip() else []), ""]
     lines += [judgement_text.headline(judgement), *(f"  {reason}" for reason in judgement.reasons), ""]
     for place in campaign.places:
-        lines += wrapped(f"{place}", "Measured in ", whole_words=True)
-    lines += wrapped(few(sorted({host for judged in judgement.results for host in judged.hosts})), "Hosts       ")
+        lines += wrap(f"{place}", "Measured in ", whole_words=True)
+    lines += wrap(abbreviate(sorted({host for judged in judgement.results for host in judged.hosts})), "Hosts       ")
     for change in campaign.changes:
-        lines += ["", *wrapped(change, whole_words=True)]
+        lines += ["", *wrap(change, whole_words=True)]
     lines.append("")
     for name, text in rows.items():
-        lines += wrapped(text, f"{name:<16}")
-    lines += ["", *wrapped(begun), ""]
+        lines += wrap(text, f"{name:<16}")
+    lines += ["", *wrap(begun), ""]
     lines += ["Judge again, on any machine with dlio-bench (the answer is the same, byte for byte):"]
     lines += [f"  dlio-bench judge {RESULTS} --limits {LIMITS}", "", f"Measured with dlio-bench {__version__}."]
     return "\n".join(lines) + "\n"

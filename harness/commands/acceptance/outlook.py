@@ -13,9 +13,9 @@ from dlio_bench.errors import BenchError, UsageError
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.commands.acceptance.campaign import why_unfinished
-from dlio_bench.harness.commands.acceptance.datasets import Site, Source
-from dlio_bench.harness.commands.acceptance.parts import Part
-from dlio_bench.harness.commands.acceptance.plan import Plan, errors_at
+from dlio_bench.harness.commands.acceptance.datasets import RunDataset, Site
+from dlio_bench.harness.commands.acceptance.parts import CampaignPart
+from dlio_bench.harness.commands.acceptance.plan import CampaignPlan, errors_at
 from dlio_bench.harness.commands.checkpoints import command as checkpoints
 from dlio_bench.harness.commands.checkpoints.job import Job
 from dlio_bench.harness.commands.checkpoints.options import CHECKPOINT
@@ -31,13 +31,13 @@ from dlio_bench.harness.commands.run.options import RUN
 from dlio_bench.harness.commands.run.told.foresight import READ, SINGLE, START_SECONDS, making_seconds, run_seconds
 from dlio_bench.harness.commands.storage_bench import sizing
 from dlio_bench.harness.ground.options import Command, Commands, Given
-from dlio_bench.reports.acceptance import Place, mounted
+from dlio_bench.reports.acceptance import Place, describe_mount
 from dlio_bench.reports.checkpoint.metrics import CHECKPOINT_METRICS
 from dlio_bench.reports.document.typed import to_json
 from dlio_bench.reports.judging.limits import SPREAD
 from dlio_bench.reports.view.formatting import plural
 from dlio_bench.units import format_bytes, format_seconds, parse_bytes
-from dlio_bench.wrapping import printable, wrapped
+from dlio_bench.wrapping import printable, wrap
 
 PATTERNS = 2  # of reads that `storage` times: front to back, and sample by sample
 
@@ -45,7 +45,7 @@ PATTERNS = 2  # of reads that `storage` times: front to back, and sample by samp
 class Foreseen(Struct, frozen=True):
     """A part with what it takes. request: of a run. reason: why the part is not finished; None if it is."""
 
-    part: Part
+    part: CampaignPart
     request: Request | None
     seconds: float
     missing_bytes: int
@@ -72,7 +72,7 @@ class Foreseen(Struct, frozen=True):
         return self.part.source.layout.workload, readers, scale
 
 
-def foresee(plan: Plan, part: Part, site: Site, folder: Path) -> Foreseen:
+def foresee(plan: CampaignPlan, part: CampaignPart, site: Site, folder: Path) -> Foreseen:
     """What a part will take; `folder`: the campaign's. UsageError for a run that cannot be."""
     if part.checkpoints is not None:
         return _foresee_checkpoints(plan, part, folder)
@@ -87,14 +87,14 @@ def foresee(plan: Plan, part: Part, site: Site, folder: Path) -> Foreseen:
     return Foreseen(part, request, takes, part.source.missing_bytes() if part.kind == "data" else 0, reason)
 
 
-def _ceiling_bytes(plan: Plan, source: Source, readers: int) -> int:
+def _ceiling_bytes(plan: CampaignPlan, source: RunDataset, readers: int) -> int:
     """Bytes that a trial of the storage reads, at most."""
     assert plan.storage is not None
     asked = None if plan.storage.size is None else parse_bytes(plan.storage.size)
-    return min(source.bytes, asked or sizing.enough(source.bytes // source.samples, readers))
+    return min(source.bytes, asked or sizing.steady_bytes(source.bytes // source.samples, readers))
 
 
-def _require_readers(plan: Plan, source: Source) -> None:
+def _require_readers(plan: CampaignPlan, source: RunDataset) -> None:
     """UsageError where the files of a dataset that is made for the plan have too few samples for [storage]."""
     assert plan.storage is not None
     if source.is_given:
@@ -106,7 +106,7 @@ def _require_readers(plan: Plan, source: Source) -> None:
         sizing.require_samples(min(source.samples, count * layout.samples_per_file), readers, count, source.folder)
 
 
-def _foresee_checkpoints(plan: Plan, part: Part, folder: Path) -> Foreseen:
+def _foresee_checkpoints(plan: CampaignPlan, part: CampaignPart, folder: Path) -> Foreseen:
     assert part.checkpoints is not None
     with errors_at(f"checkpoint[{plan.checkpoint.index(part.checkpoints)}]"):
         job = checkpoint_job(part)
@@ -115,18 +115,20 @@ def _foresee_checkpoints(plan: Plan, part: Part, folder: Path) -> Foreseen:
     return Foreseen(part, None, 0.0 if reason is None else moved / READ + START_SECONDS, 0, reason)
 
 
-def checkpoint_job(part: Part) -> Job:
+def checkpoint_job(part: CampaignPart) -> Job:
     """The job of a part with checkpoints. UsageError for one that cannot be."""
     return checkpoints.job_of(CheckpointOptions(**_options(CHECKPOINT, part.words)))
 
 
-def request_of(plan: Plan, part: Part) -> Request:
+def request_of(plan: CampaignPlan, part: CampaignPart) -> Request:
     """What a run's command asks for, every name resolved. UsageError that names the plan's key."""
     try:
         return _request(part.words)
     except UsageError as error:
         assert part.run is not None
-        key = next((f".{key}" for key in ("readers", *part.run.given) if _is_right_without(part.words, key)), "")
+        key = next(
+            (f".{key}" for key in ("readers", *part.run.given_options) if _is_right_without(part.words, key)), ""
+        )
         raise UsageError(f"run[{plan.run.index(part.run)}]{key}: {error}") from None
 
 
@@ -139,7 +141,7 @@ def _options(command: Command, words: Sequence[str]) -> Given:
     parser = Parser(prog="dlio-bench")
     made = parser.add_subparsers(dest="command")
     command.add(cast("Commands", made))
-    return command.given(parser.parse_args(words))
+    return command.given_options(parser.parse_args(words))
 
 
 def _is_right_without(words: Sequence[str], key: str) -> bool:
@@ -152,7 +154,7 @@ def _is_right_without(words: Sequence[str], key: str) -> bool:
     return True
 
 
-def require_all(plan: Plan, left: Sequence[Foreseen], *, in_allocation: bool) -> None:
+def require_all(plan: CampaignPlan, left: Sequence[Foreseen], *, in_allocation: bool) -> None:
     """UsageError or EnvironmentFailure if a run of the parts that are left would be refused.
 
     in_allocation: whether this process is in the allocation, if the plan's launcher needs one. Outside of it only that
@@ -164,7 +166,7 @@ def require_all(plan: Plan, left: Sequence[Foreseen], *, in_allocation: bool) ->
             _require_possible(entry.part, entry.request, here=here)
 
 
-def _require_possible(part: Part, request: Request, *, here: bool) -> None:
+def _require_possible(part: CampaignPart, request: Request, *, here: bool) -> None:
     assert part.source is not None
     try:
         if here:
@@ -177,7 +179,7 @@ def _require_possible(part: Part, request: Request, *, here: bool) -> None:
         raise type(error)(f"The plan's run of {part.name} cannot be made here: {error}") from None
 
 
-def seconds(plan: Plan, part: Part, request: Request | None) -> float:
+def seconds(plan: CampaignPlan, part: CampaignPart, request: Request | None) -> float:
     """About how long a part takes, with readers that keep up with the emulated compute."""
     source = part.source
     assert source is not None
@@ -198,7 +200,7 @@ def seconds(plan: Plan, part: Part, request: Request | None) -> float:
         return START_SECONDS
 
 
-def require_enough(plan: Plan, part: Part, request: Request, site: Site) -> None:
+def require_enough(plan: CampaignPlan, part: CampaignPart, request: Request, site: Site) -> None:
     """UsageError where the table's `steps` make a trial read less than the rule on memory asks for."""
     steps, source, (nodes, per_node) = request.options.steps, part.source, part.scale
     assert source is not None
@@ -216,7 +218,7 @@ def require_enough(plan: Plan, part: Part, request: Request, site: Site) -> None
 
 
 def document(
-    plan: Plan, digest: str, site: Site, places: Sequence[Place], free: int | None, foreseen: Sequence[Foreseen]
+    plan: CampaignPlan, digest: str, site: Site, places: Sequence[Place], free: int | None, foreseen: Sequence[Foreseen]
 ) -> dict[str, Any]:
     """The outlook as JSON: sizes in bytes, times in seconds."""
     left = [entry for entry in foreseen if entry.reason is not None]
@@ -249,9 +251,9 @@ def document(
 
 
 def lines(
-    plan: Plan,
+    plan: CampaignPlan,
     site: Site,
-    sources: Sequence[Source],
+    sources: Sequence[RunDataset],
     places: Sequence[Place],
     foreseen: Sequence[Foreseen],
     out: Path,
@@ -261,32 +263,32 @@ def lines(
     yield f"acceptance of {printable(plan.system.name)}"
     of = "as this machine has" if plan.memory is None else "as the plan says"
     shared = ", which virtual nodes share" if plan.memory is None and not site.real_nodes else ""
-    yield from wrapped(f"{format_bytes(site.memory_per_node)} a node, {of}{shared}", _head("memory"))
+    yield from wrap(f"{format_bytes(site.memory_per_node)} a node, {of}{shared}", _head("memory"))
     rule = f"at least {plan.dataset.times_memory:g} times the memory of all hosts"
     if plan.dataset.steps:
         rule += f", and {plan.dataset.steps} steps an epoch at the largest scale"
-    yield from wrapped(rule, _head("rule"))
+    yield from wrap(rule, _head("rule"))
     for source in sources:
         short = ""
         if source.bytes < source.needed:
             short = f"; only {format_bytes(source.bytes)} are published, so the caches must be seen to be empty"
         there = "given" if source.is_given else "there" if not source.missing_bytes() else "to be made"
         text = f"{source.name}: asked {format_bytes(source.needed)}, {format_bytes(source.bytes)} {there}{short}"
-        yield from wrapped(text, _head("data"))
+        yield from wrap(text, _head("data"))
     made = {str(source.folder.parent) for source in sources if not source.is_given}
     for place in places:
         room = f" ({format_bytes(free)} free)" if place.folder in made and free is not None else ""
-        yield from wrapped(f"{printable(place.folder)}{room}", _head("in"), whole_words=True)
-        yield from wrapped(printable(mounted(place.mount)), _head("  on"), whole_words=True)
-    yield from wrapped(_hosts(), _head("hosts"))
+        yield from wrap(f"{printable(place.folder)}{room}", _head("in"), whole_words=True)
+        yield from wrap(printable(describe_mount(place.mount)), _head("  on"), whole_words=True)
+    yield from wrap(_hosts(), _head("hosts"))
     trials = f"{plural(plan.trials, 'trial')} and {plan.warmup_trials} warm-up of at least {plan.min_seconds:g} s each"
-    yield from wrapped(f"{trials}, cache {plan.cache}: dropped, and looked at, before each", _head("runs"))
+    yield from wrap(f"{trials}, cache {plan.cache}: dropped, and looked at, before each", _head("runs"))
     yield ""
     for number, entry in enumerate(foreseen, start=1):
         state = "finished" if entry.reason is None else f"about {format_seconds(entry.seconds)}"
         if entry.missing_bytes:
             state += f", {format_bytes(entry.missing_bytes)}"
-        yield from wrapped(f"{entry.part.title}: {state}", f"  {number:>3}  ")
+        yield from wrap(f"{entry.part.title}: {state}", f"  {number:>3}  ")
     left = [entry for entry in foreseen if entry.reason is not None]
     yield f"  {len(foreseen) + 1:>3}  judgement, page, digests"
     yield ""
@@ -294,8 +296,8 @@ def lines(
     told = f"{plural(len(left), 'part')} of {len(foreseen)} to do: about {format_seconds(seconds)}" if left else (
         "every part is finished: only the judgement is made again"
     )  # fmt: skip
-    yield from wrapped(f"{told}{f', {format_bytes(missing)} of data to write' if missing else ''}", "  ")
-    yield from wrapped(f"into {out}", "  ", whole_words=True)
+    yield from wrap(f"{told}{f', {format_bytes(missing)} of data to write' if missing else ''}", "  ")
+    yield from wrap(f"into {out}", "  ", whole_words=True)
 
 
 def _hosts() -> str:

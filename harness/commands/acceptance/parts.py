@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from dlio_bench.harness.commands.acceptance.datasets import Source
-from dlio_bench.harness.commands.acceptance.plan import Checkpoints, Plan, Run
+from dlio_bench.harness.commands.acceptance.datasets import RunDataset
+from dlio_bench.harness.commands.acceptance.plan import CampaignPlan, Checkpoints, Run
 from dlio_bench.harness.ground.subcommands import as_words
 from dlio_bench.reports.view.formatting import plural
 from dlio_bench.units import format_bytes
@@ -16,7 +16,7 @@ Kind = Literal["data", "storage", "run", "checkpoint"]
 RESULTS, STORAGE = "results", "storage"  # folders of what is handed over
 
 
-class Part(Struct, frozen=True):
+class CampaignPart(Struct, frozen=True):
     """One command of the campaign.
 
     words: without the program, and without --out: that is `work/NAME` in the campaign's folder until the part is done.
@@ -28,13 +28,13 @@ class Part(Struct, frozen=True):
     title: str
     words: tuple[str, ...]
     product: Path
-    source: Source | None
+    source: RunDataset | None
     run: Run | None = None
     checkpoints: Checkpoints | None = None
     scale: tuple[int, int] = (1, 1)  # nodes, ranks a node
 
 
-def parts(plan: Plan, base: Path, sources: Mapping[int, Source]) -> list[Part]:
+def parts(plan: CampaignPlan, base: Path, sources: Mapping[int, RunDataset]) -> list[CampaignPart]:
     """Every part, in the order in which they run: all data, all ceilings, then each table's runs, fewest nodes first,
     then checkpoints alike.
 
@@ -46,7 +46,7 @@ def parts(plan: Plan, base: Path, sources: Mapping[int, Source]) -> list[Part]:
     return [*data, *ceilings, *_runs(plan, base.absolute(), sources), *_checkpoints(plan, base.absolute())]
 
 
-def _data(plan: Plan, source: Source) -> Part:
+def _data(plan: CampaignPlan, source: RunDataset) -> CampaignPart:
     layout, wanted = source.layout, plan.dataset
     files = sum(source.files.values())
     given = {"out": source.folder, "files": files, "variant": layout.variant, "fill": wanted.fill, "tiny": layout.tiny}
@@ -55,20 +55,20 @@ def _data(plan: Plan, source: Source) -> Part:
     words = ("generate", layout.workload, *as_words(given | {"timeout": plan.timeout}))
     size = f"{plural(files, 'file')}, {format_bytes(source.whole_bytes)}"
     title = f"dataset of {layout.workload} {layout.variant}, {size}"
-    return Part("data", source.name, title, words, source.folder, source)
+    return CampaignPart("data", source.name, title, words, source.folder, source)
 
 
-def _ceiling(plan: Plan, source: Source) -> Part:
+def _ceiling(plan: CampaignPlan, source: RunDataset) -> CampaignPart:
     wanted = plan.storage
     assert wanted is not None
     counts = {"ranks": sorted(set(wanted.ranks)), "threads": sorted(set(wanted.threads))}
     given = {"data": source.folder, "trials": wanted.trials, **counts, "size": wanted.size, "io": wanted.io}
-    words = ("storage", *as_words(given | _started(plan)))
+    words = ("storage", *as_words(given | _start_options(plan)))
     title = f"what the storage gives to any reader of {source.name}"
-    return Part("storage", source.name, title, words, Path(STORAGE) / f"{source.name}.json", source)
+    return CampaignPart("storage", source.name, title, words, Path(STORAGE) / f"{source.name}.json", source)
 
 
-def _runs(plan: Plan, base: Path, sources: Mapping[int, Source]) -> Iterator[Part]:
+def _runs(plan: CampaignPlan, base: Path, sources: Mapping[int, RunDataset]) -> Iterator[CampaignPart]:
     for number, run in enumerate(plan.run):
         source = sources[number]
         for nodes, ranks in plan.scales(run):
@@ -78,15 +78,15 @@ def _runs(plan: Plan, base: Path, sources: Mapping[int, Source]) -> Iterator[Par
                 "trials": plan.trials, "warmup_trials": plan.warmup_trials, "min_seconds": f"{plan.min_seconds:g}",
                 "cache": plan.cache, "memory_per_node": plan.memory_per_node, "tiny": run.tiny,
             }  # fmt: skip
-            given |= {option: _from_base(option, value, base) for option, value in run.given.items()}
+            given |= {option: _from_base(option, value, base) for option, value in run.given_options.items()}
             if plan.storage is not None and run.emulate_pfs is None:  # which nobody measured
                 given["storage"] = f"{STORAGE}/{source.name}.json"
-            words = ("run", run.workload, *as_words(given | _started(plan)))
+            words = ("run", run.workload, *as_words(given | _start_options(plan)))
             title = f"{run.workload} on {plural(nodes, 'node')} x {plural(ranks, 'rank')}: {', '.join(run.readers)}"
-            yield Part("run", name, title, words, Path(RESULTS) / name, source, run, scale=(nodes, ranks))
+            yield CampaignPart("run", name, title, words, Path(RESULTS) / name, source, run, scale=(nodes, ranks))
 
 
-def _checkpoints(plan: Plan, base: Path) -> Iterator[Part]:
+def _checkpoints(plan: CampaignPlan, base: Path) -> Iterator[CampaignPart]:
     for table in plan.checkpoint:
         for nodes, ranks in plan.scales(table):
             name = f"{table.model}-{table.layout}-{nodes}x{ranks}"
@@ -95,10 +95,12 @@ def _checkpoints(plan: Plan, base: Path) -> Iterator[Part]:
                 "trials": plan.trials, "fraction": table.fraction, "shards": table.shards,
                 "checkpoints": table.checkpoints,
             }  # fmt: skip
-            words = ("checkpoint", table.model, *as_words(given | _started(plan)))
+            words = ("checkpoint", table.model, *as_words(given | _start_options(plan)))
             scale = f"{plural(nodes, 'node')} x {plural(ranks, 'rank')}"
             title = f"checkpoints of {table.model} ({table.layout}) on {scale}"
-            yield Part("checkpoint", name, title, words, Path(RESULTS) / name, None, None, table, (nodes, ranks))
+            yield CampaignPart(
+                "checkpoint", name, title, words, Path(RESULTS) / name, None, None, table, (nodes, ranks)
+            )
 
 
 def _from_base(option: str, value: str | int, base: Path) -> str | int:
@@ -109,6 +111,6 @@ def _from_base(option: str, value: str | int, base: Path) -> str | int:
     return f"{device}@{base / profile}" if option == "compute" and at else value
 
 
-def _started(plan: Plan) -> dict[str, Any]:
+def _start_options(plan: CampaignPlan) -> dict[str, Any]:
     """How all ranks of the plan are started."""
     return {"launcher": plan.launcher, "timeout": plan.timeout}

@@ -80,7 +80,7 @@ class Run(_Table, frozen=True):
     seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] | None = None
 
     @property
-    def given(self) -> dict[str, str | int]:
+    def given_options(self) -> dict[str, str | int]:
         """The options of `run` that the table gives, by name."""
         first = self.__struct_fields__.index("variant")
         values = {name: getattr(self, name) for name in self.__struct_fields__[first:]}
@@ -103,7 +103,7 @@ class Checkpoints(_Table, frozen=True):
     checkpoints: Number | None = None
 
 
-class Plan(_Table, frozen=True):
+class CampaignPlan(_Table, frozen=True):
     """The whole file. limits: a file beside the plan, or what such a file would hold."""
 
     system: System
@@ -156,20 +156,20 @@ def node_count(words: int | str, total: int | None) -> int:
     return max(1, math.ceil(float(match[1]) * total / 100 - 1e-9))
 
 
-def load(path: Path) -> tuple[Plan, bytes]:
+def load(path: Path) -> tuple[CampaignPlan, bytes]:
     """The plan in a file, and the file's bytes. UsageError that names file, key, value and fix; EnvironmentFailure."""
     document, content = user_files.load(path, FORM)
     return parse(document, str(path)), content
 
 
-def parse(document: Mapping[str, Any], name: str) -> Plan:
+def parse(document: Mapping[str, Any], name: str) -> CampaignPlan:
     """A plan from a TOML document; `name`: the file's, for the message. UsageError."""
-    plan = user_files.convert(document, Plan, name, FORM)
+    plan = user_files.convert(document, CampaignPlan, name, FORM)
     _require(plan, name)
     return plan
 
 
-def _require(plan: Plan, name: str) -> None:
+def _require(plan: CampaignPlan, name: str) -> None:
     """UsageError for values that do not go together, or that are no sizes."""
     runs: list[tuple[str, int, Run | Checkpoints, str]]
     runs = [("run", number, run, run.workload) for number, run in enumerate(plan.run)]

@@ -22,7 +22,7 @@ from dlio_bench.harness.commands.run.asked.data import SEED, shards_of
 from dlio_bench.harness.commands.run.asked.sizing import trial_size
 from dlio_bench.harness.ground.defaults import MOST_THREADS, STAGING_BYTES
 from dlio_bench.harness.ground.folders import cache_folder
-from dlio_bench.harness.ground.launching import launched
+from dlio_bench.harness.ground.launching import run_ranks
 from dlio_bench.harness.ground.options import DIRECT
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.temp_folders import temp_folder
@@ -31,7 +31,7 @@ from dlio_bench.harness.storage.direct import alignment_of, require_folder
 from dlio_bench.reports.view.formatting import format_share, plural
 from dlio_bench.reports.view.table import table_lines
 from dlio_bench.units import format_bytes
-from dlio_bench.wrapping import wrapped
+from dlio_bench.wrapping import wrap
 
 ORDER_SEED = 7
 RAW = "raw preadv"
@@ -97,7 +97,7 @@ def bench_readers(options: Options) -> int:
         registry.find(name)
     progress = Progress()
     documents = [_compare(name, options, progress) for name in workloads]
-    progress.done()
+    progress.clear()
     print(json.dumps(documents, indent=1) if options.json else "\n\n".join(map(_render, documents)))
     return 0
 
@@ -115,7 +115,7 @@ def _compare(name: str, options: Options, progress: Progress) -> dict[str, Any]:
     if options.io == DIRECT:
         alignment_of(dataset)
         expected = direct_ratios(options.ranks)
-    if web_loader.installed() and any(ratio.label == "webdataset" for ratio in expected):
+    if web_loader.is_installed() and any(ratio.label == "webdataset" for ratio in expected):
         shards_of(dataset, workload.view, progress)
     chosen = trial_size(dataset.training_samples, ranks=options.ranks, published_batch=workload.batch)
     largest = int(layout.sample_bytes * chosen.batch)
@@ -134,11 +134,11 @@ def _compare(name: str, options: Options, progress: Progress) -> dict[str, Any]:
     several = job.ranks > 1
     ranks = Ranks("commands.bench_readers.rank", job.ranks, 1, "mpirun" if several else None, virtual=several)
     with temp_folder("dlio-bench-readers-") as work:
-        measured = launched(ranks.start, job, work, progress.under(name), share="set TMPDIR to one")
-    return facts(job, layout.variant, measured, expected, tiny=options.tiny)
+        measured = run_ranks(ranks.start, job, work, progress.lines_under(name), share="set TMPDIR to one")
+    return summarise(job, layout.variant, measured, expected, tiny=options.tiny)
 
 
-def facts(job: Job, variant: str, measured: dict[str, Any], expected: list[Ratio], *, tiny: bool) -> dict[str, Any]:
+def summarise(job: Job, variant: str, measured: dict[str, Any], expected: list[Ratio], *, tiny: bool) -> dict[str, Any]:
     """What `--json` prints of a workload: rates, CPU, and each ratio as the median over trials."""
     times: dict[str, list[dict[str, float]]] = measured["times"]
     rates = {name: [trial["bytes"] / trial["seconds"] for trial in trials] for name, trials in times.items()}
@@ -208,7 +208,7 @@ def _render(document: dict[str, Any]) -> str:
     for row in document["ratios"]:
         what = f"{row['ours']} / {row['fastest'] or row['yardstick']}"
         if row["ratio"] is None:
-            lines += wrapped(f"not measured: {row['not_measured']}", f"  {what}: ", 4, whole_words=True)
+            lines += wrap(f"not measured: {row['not_measured']}", f"  {what}: ", 4, whole_words=True)
             continue
         least = row["expected_at_least"]
         lines.append(f"  {what:<48}{row['ratio']:>6.2f}" + ("" if least is None else f"   expected >= {least:.2f}"))

@@ -10,7 +10,7 @@ PREFETCH, PREFETCH_CRC, SHUFFLED, NAIVE = "prefetch", "prefetch + crc", "shuffle
 PLAIN = "plain loop"
 
 
-class Raw(Struct, frozen=True):
+class RawReads(Struct, frozen=True):
     """preadv by the first `ranks` ranks of the job, `threads` each."""
 
     ranks: int
@@ -24,9 +24,9 @@ class H5py(Struct, frozen=True):
     direct: bool
 
 
-def raws(ranks: int) -> dict[str, Raw]:
+def raws(ranks: int) -> dict[str, RawReads]:
     """The contenders of which the fastest is the limit of the storage, by name: 1, 2 or all of `ranks` ranks."""
-    kinds = [Raw(some, threads) for some in sorted({1, min(2, ranks), ranks}) for threads in (1, 2, 4)]
+    kinds = [RawReads(some, threads) for some in sorted({1, min(2, ranks), ranks}) for threads in (1, 2, 4)]
     return {f"raw preadv, {_count(raw.ranks, 'rank')}, {_count(raw.threads, 'thread')}": raw for raw in kinds}
 
 

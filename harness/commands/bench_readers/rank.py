@@ -23,16 +23,16 @@ from dlio_bench.harness.commands.bench_readers import yardsticks
 from dlio_bench.harness.commands.bench_readers.job import Job
 from dlio_bench.harness.commands.bench_readers.yardsticks import NotMeasured, Work
 from dlio_bench.harness.commands.run.measured import loop
-from dlio_bench.harness.commands.run.measured.consumer import damaged, require_same_set
+from dlio_bench.harness.commands.run.measured.consumer import find_damage, require_same_set
 from dlio_bench.harness.commands.run.measured.rank import SWITCH_SECONDS
 from dlio_bench.harness.ground.options import DIRECT
 from dlio_bench.harness.plan.orders import ORDERS, Shape
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers import torch_loader, web_loader, web_shards
 from dlio_bench.harness.readers.placed.tiers import Tiers
-from dlio_bench.harness.readers.registry import opened
+from dlio_bench.harness.readers.registry import open_planned
 from dlio_bench.harness.readers.resources import RankContext, Resources
-from dlio_bench.harness.readers.session import Planned, SampleView, Tally, planned
+from dlio_bench.harness.readers.session import Planned, SampleView, Tally, plan_batches
 from dlio_bench.harness.storage import cache
 from dlio_bench.harness.storage.direct import alignment_of
 from dlio_bench.harness.timeline import StepLog
@@ -43,7 +43,7 @@ SHARDS = "buffered-shuffle"  # each rank has shards of its own
 OURS = {names.PREFETCH: "prefetch", names.PREFETCH_CRC: "prefetch", names.SHUFFLED: "shuffled", names.NAIVE: "naive"}
 
 
-class Timed(Struct, frozen=True):
+class TimedEpoch(Struct, frozen=True):
     """One contender's epoch on one rank: seconds around both barriers, CPU seconds, and what it delivered."""
 
     seconds: float
@@ -58,7 +58,7 @@ class Contender(Struct, frozen=True):
     checked: what was compared of its samples when all is done.
     """
 
-    run: Callable[[], Timed]
+    run: Callable[[], TimedEpoch]
     content: Callable[[], AbstractContextManager[Iterator[Batch]]] | None
     checked: str
 
@@ -75,12 +75,12 @@ def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
     plans = {order: _plan(form, job, job.ranks, comm.rank, order) for order in ("sequential", "global-shuffle")}
     files = range(len(dataset.training_files))
     paths = [dataset.path(file) for file in files]
-    if web_loader.installed() and names.WEBDATASETS.keys() & set(job.contenders):
+    if web_loader.is_installed() and names.WEBDATASETS.keys() & set(job.contenders):
         plans[SHARDS] = _plan(form, job, job.ranks, comm.rank, SHARDS)
         paths += web_shards.paths(dataset, form.fields, files)
     share = paths[comm.rank :: comm.size]
     residency = 1.0
-    times: dict[str, list[Timed]] = {}
+    times: dict[str, list[TimedEpoch]] = {}
     missing: dict[str, str] = {}
     with ExitStack() as stack:
         contenders: dict[str, Contender] = {}
@@ -91,7 +91,7 @@ def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
                 missing[name] = str(reason)
         for trial in range(-1, job.trials):  # the first is a warm-up: imports, first touches, tuning
             for name, contender in contenders.items():
-                caller.tell(f"{name}  trial {trial + 1}/{job.trials}")
+                caller.show_activity(f"{name}  trial {trial + 1}/{job.trials}")
                 comm.barrier()
                 if job.options.io != DIRECT and cache.residency(share).share < 1:
                     cache.fill(share)
@@ -102,7 +102,7 @@ def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
                     times.setdefault(name, []).append(timed)
         for name, contender in contenders.items():
             if contender.content is not None:
-                caller.tell(f"{name}  verifying content")
+                caller.show_activity(f"{name}  verifying content")
                 verify(name, contender.content, form)
     gathered = comm.gather(times)
     shares = comm.allgather(residency)
@@ -117,7 +117,7 @@ def verify(name: str, session: Callable[[], AbstractContextManager[Iterator[Batc
     """Compare every byte that a contender delivers. DataError naming the first field that is not as generated."""
     with session() as batches:
         for batch in batches:
-            if lines := damaged(batch, form):
+            if lines := find_damage(batch, form):
                 raise DataError(f"{name} delivered other bytes than were generated. {lines[0]}")
 
 
@@ -126,10 +126,10 @@ def _plan(form: SampleView, job: Job, ranks: int, rank: int, order: str) -> list
     files = form.dataset.training_files
     bounds = np.array([*(entry.first for entry in files), form.dataset.training_samples]) if order == SHARDS else None
     shape = Shape(form.dataset.training_samples, ranks, job.batch, bounds)
-    return planned(form, [(0, list(ORDERS[order](shape, rank, 0, job.seed)))])
+    return plan_batches(form, [(0, list(ORDERS[order](shape, rank, 0, job.seed)))])
 
 
-def _job_wide(ranks: list[Timed]) -> dict[str, float]:
+def _job_wide(ranks: list[TimedEpoch]) -> dict[str, float]:
     """The least interval around both barriers is the job's time (McCalpin 2019); the rest are sums."""
     return {
         "seconds": min(timed.seconds for timed in ranks),
@@ -149,16 +149,16 @@ def _prepare(
     alignment = alignment_of(form.dataset) if job.options.io == DIRECT else None
     options = replace(job.options, check_crc=job.options.check_crc or name == names.PREFETCH_CRC)
     resources = Resources(job.threads, job.staging_bytes, options=options, tiers=tiers, alignment=alignment)
-    if name in names.TORCHES and not torch_loader.installed():
+    if name in names.TORCHES and not torch_loader.is_installed():
         raise NotMeasured("PyTorch is not installed (pip install 'dlio-bench[torch]')")
-    if name in names.WEBDATASETS and not web_loader.installed():
+    if name in names.WEBDATASETS and not web_loader.is_installed():
         raise NotMeasured("WebDataset is not installed (pip install 'dlio-bench[webdataset]')")
     if row := OURS.get(name) or (name in names.TORCHES and "torch") or (name in names.WEBDATASETS and "webdataset"):
         policy = find(row)
         resources = replace(resources, threads=(names.TORCHES | names.WEBDATASETS).get(name, job.threads))
         plan = plans[policy.order]
-        reader = opened(policy, form, [(0, [batch.ids for batch in plan])], resources, RankContext(comm))
-        return _trained(
+        reader = open_planned(policy, form, [(0, [batch.ids for batch in plan])], resources, RankContext(comm))
+        return _trainer_contender(
             lambda: reader.session(plan, Tally()),
             plan,
             job,
@@ -168,28 +168,32 @@ def _prepare(
         )
     enter = stack.enter_context
     if name == names.PLAIN:
-        return _trained(lambda: nullcontext(yardsticks.plain(form, sequential)), sequential, job, comm)
+        return _trainer_contender(
+            lambda: nullcontext(yardsticks.plain_batches(form, sequential)), sequential, job, comm
+        )
     if raw := names.raws(job.ranks).get(name):
         plan = _plan(form, job, raw.ranks, comm.rank, "global-shuffle") if comm.rank < raw.ranks else []
-        return _theirs(enter(yardsticks.raw(form, plan, raw.threads, alignment)), plan, comm)
+        return _pipeline_contender(enter(yardsticks.raw(form, plan, raw.threads, alignment)), plan, comm)
     if how := names.H5PYS.get(name):
-        return _theirs(enter(yardsticks.h5py(form, shuffled, how)), shuffled, comm)
+        return _pipeline_contender(enter(yardsticks.h5py(form, shuffled, how)), shuffled, comm)
     if how_dali := names.DALIS.get(name):
         drain = enter(yardsticks.dali(form, shuffled, *how_dali))
-        return replace(_theirs(drain, shuffled, comm), checked=names.NUMBER)
+        return replace(_pipeline_contender(drain, shuffled, comm), checked=names.NUMBER)
     assert name in names.TFDATAS
     files = yardsticks.share_of_files(form, comm.rank, comm.size)
-    timed = _theirs(enter(yardsticks.tfdata(form, files, name, job.batch)), [], comm)
+    timed = _pipeline_contender(enter(yardsticks.tfdata(form, files, name, job.batch)), [], comm)
     whole = [file for number in files for file in [form.dataset.training_files[number]]]
 
-    def run() -> Timed:
+    def run_epoch() -> TimedEpoch:
         epoch = timed.run()
-        return Timed(epoch.seconds, epoch.cpu, sum(file.bytes for file in whole), sum(file.samples for file in whole))
+        return TimedEpoch(
+            epoch.seconds, epoch.cpu, sum(file.bytes for file in whole), sum(file.samples for file in whole)
+        )
 
-    return Contender(run, None, names.NUMBER)
+    return Contender(run_epoch, None, names.NUMBER)
 
 
-def _trained(
+def _trainer_contender(
     session: Callable[[], AbstractContextManager[Iterator[Batch]]],
     plan: list[Planned],
     job: Job,
@@ -202,11 +206,11 @@ def _trained(
     steps = [batch.ids for batch in plan]
     size, samples = sum(batch.bytes for batch in plan), sum(map(len, steps))
 
-    def run() -> Timed:
+    def run_epoch() -> TimedEpoch:
         log = StepLog.empty(len(plan), job.batch)
         with session() as batches:
             cpu = _cpu_seconds(processes())
-            elapsed = loop.run(
+            elapsed = loop.run_steps(
                 comm,
                 batches,
                 steps,
@@ -219,9 +223,9 @@ def _trained(
             cpu = _cpu_seconds(processes()) - cpu
         if not ordered:
             require_same_set(log.ids, np.array(steps))
-        return Timed(elapsed.enclosing, cpu, size, samples)
+        return TimedEpoch(elapsed.enclosing, cpu, size, samples)
 
-    return Contender(run, session, names.EVERY_BYTE)
+    return Contender(run_epoch, session, names.EVERY_BYTE)
 
 
 def _cpu_seconds(children: Sequence[int]) -> float:
@@ -233,17 +237,17 @@ def _cpu_seconds(children: Sequence[int]) -> float:
     return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _theirs(work: Work, plan: list[Planned], comm: Comm) -> Contender:
+def _pipeline_contender(work: Work, plan: list[Planned], comm: Comm) -> Contender:
     size, samples = sum(batch.bytes for batch in plan), sum(len(batch.ids) for batch in plan)
 
-    def run() -> Timed:
+    def run_epoch() -> TimedEpoch:
         cpu, started = time.process_time(), time.perf_counter()
         comm.barrier()
         work()
         comm.barrier()
-        return Timed(time.perf_counter() - started, time.process_time() - cpu, size, samples)
+        return TimedEpoch(time.perf_counter() - started, time.process_time() - cpu, size, samples)
 
-    return Contender(run, None, names.NOTHING)
+    return Contender(run_epoch, None, names.NOTHING)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from dlio_bench.datagen.formats.container import H5PY
 from dlio_bench.datagen.formats.hdf5 import datasets_of, meant
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.commands.bench_readers.job import TFDATA, TFDATA_INTERLEAVED, H5py
-from dlio_bench.harness.readers.session import Planned, SampleView, largest, touched_buffer
+from dlio_bench.harness.readers.session import Planned, SampleView, largest, touch_buffer
 from dlio_bench.harness.storage.direct import Alignment
 
 Work = Callable[[], None]
@@ -42,7 +42,7 @@ def raw(form: SampleView, plan: Sequence[Planned], threads: int, alignment: Alig
     size = largest(plan)
     block, flags = (1, 0) if alignment is None else (alignment.block, os.O_DIRECT)
     room = size if alignment is None else -(-size // block) * block + 2 * block
-    slots = [memoryview(touched_buffer(room)) for _ in range(threads)]
+    slots = [memoryview(touch_buffer(room)) for _ in range(threads)]
     calls: list[list[tuple[int, list[memoryview], int, int]]] = [[] for _ in range(threads)]
     with ExitStack() as stack:
         handles: dict[int, int] = {}
@@ -54,13 +54,13 @@ def raw(form: SampleView, plan: Sequence[Planned], threads: int, alignment: Alig
                     handles[file] = os.open(form.dataset.path(file), os.O_RDONLY | os.O_CLOEXEC | flags)
                     stack.callback(os.close, handles[file])
                 at = int(batch.starts[row])
-                for offset, length in _merged(offsets[row].tolist(), stored[row].tolist()):
+                for offset, length in _merge_extents(offsets[row].tolist(), stored[row].tolist()):
                     first, end = offset // block * block, -(-(offset + length) // block) * block
                     place = at // block * block
                     into = [memory[place : place + end - first]]
                     of_thread.append((handles[file], into, first, offset + length - first))
                     at += length
-        yield lambda: _together([partial(_issue, of_thread) for of_thread in calls])
+        yield lambda: _run_threads([partial(_issue, of_thread) for of_thread in calls])
 
 
 def _issue(calls: Sequence[tuple[int, list[memoryview], int, int]]) -> None:
@@ -70,7 +70,7 @@ def _issue(calls: Sequence[tuple[int, list[memoryview], int, int]]) -> None:
             raise DataError(f"A file ended at byte {offset}, inside a sample.")
 
 
-def _merged(offsets: list[int], lengths: list[int]) -> list[tuple[int, int]]:
+def _merge_extents(offsets: list[int], lengths: list[int]) -> list[tuple[int, int]]:
     """Extents of a sample that touch, as one."""
     reads: list[tuple[int, int]] = []
     for offset, length in zip(offsets, lengths, strict=True):
@@ -81,7 +81,7 @@ def _merged(offsets: list[int], lengths: list[int]) -> list[tuple[int, int]]:
     return reads
 
 
-def plain(form: SampleView, plan: Sequence[Planned]) -> Iterator[Batch]:
+def plain_batches(form: SampleView, plan: Sequence[Planned]) -> Iterator[Batch]:
     """The plain loop of one thread, for the run's own trainer: HDF5 through h5py, else open, seek and read."""
     if CONTAINERS[form.dataset.manifest.container].read_with == H5PY:
         yield from _plain_h5py(form, plan)
@@ -94,18 +94,18 @@ def plain(form: SampleView, plan: Sequence[Planned]) -> Iterator[Batch]:
                 for start, length in zip(starts, lengths, strict=True):
                     stream.seek(start)
                     parts.append(np.frombuffer(stream.read(length), dtype=np.uint8))
-        yield Batch(batch.ids, (Block(_one(parts), batch.starts),))
+        yield Batch(batch.ids, (Block(_concatenate(parts), batch.starts),))
 
 
 def _plain_h5py(form: SampleView, plan: Sequence[Planned]) -> Iterator[Batch]:
-    with Opened(form) as opened:
+    with OpenFiles(form) as opened:
         for batch in plan:
             parts = opened.batch(batch.ids.tolist(), form.dataset.locate(batch.ids, form.fields)[0].tolist())
             flat = [np.atleast_1d(part).reshape(-1).view(np.uint8) for part in parts]
-            yield Batch(batch.ids, (Block(_one(flat), batch.starts),))
+            yield Batch(batch.ids, (Block(_concatenate(flat), batch.starts),))
 
 
-def _one(parts: list[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint8]:
+def _concatenate(parts: list[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint8]:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
@@ -122,7 +122,7 @@ def h5py(form: SampleView, plan: Sequence[Planned], how: H5py) -> Iterator[Work]
         partial(_through_h5py, form, batches[number :: how.threads], _arrays(form, most) if how.direct else None)
         for number in range(how.threads)
     ]
-    yield lambda: _together(shares)
+    yield lambda: _run_threads(shares)
 
 
 def _arrays(form: SampleView, samples: int) -> Arrays:
@@ -132,12 +132,12 @@ def _arrays(form: SampleView, samples: int) -> Arrays:
 
 
 def _through_h5py(form: SampleView, batches: Sequence[Sequence[tuple[int, int]]], arrays: Arrays | None) -> None:
-    with Opened(form) as opened:
+    with OpenFiles(form) as opened:
         for batch in batches:  # each is whole before the next begins, as a trainer needs it
             opened.batch([sample for sample, _ in batch], [file for _, file in batch], arrays)
 
 
-class Opened(ExitStack):
+class OpenFiles(ExitStack):
     """HDF5 files of one thread. Those of many samples stay open, those of one are opened for each."""
 
     def __init__(self, form: SampleView) -> None:
@@ -237,20 +237,20 @@ def dali(form: SampleView, plan: Sequence[Planned], threads: int, mmap: bool) ->
     yield epoch
 
 
-def _together(works: Sequence[Work]) -> None:
+def _run_threads(works: Sequence[Work]) -> None:
     """Run each in a thread of its own (alone in this one), and raise what one of them raised."""
     if len(works) == 1:
         works[0]()
         return
     errors: list[BaseException] = []
 
-    def guarded(work: Work) -> None:
+    def run_guarded(work: Work) -> None:
         try:
             work()
         except Exception as error:  # noqa: BLE001 - raised again below
             errors.append(error)
 
-    threads = [threading.Thread(target=guarded, args=(work,), daemon=True) for work in works]
+    threads = [threading.Thread(target=run_guarded, args=(work,), daemon=True) for work in works]
     for thread in threads:
         thread.start()
     for thread in threads:

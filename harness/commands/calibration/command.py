@@ -18,12 +18,12 @@ from dlio_bench.harness.cluster.system import STAGING
 from dlio_bench.harness.commands.calibration import description
 from dlio_bench.harness.commands.calibration.options import Options
 from dlio_bench.harness.commands.calibration.probes import require_decode
-from dlio_bench.harness.commands.calibration.rank import Job
-from dlio_bench.harness.commands.storage_bench.folder import claimed, write_files
-from dlio_bench.harness.commands.storage_bench.sizing import Shape
+from dlio_bench.harness.commands.calibration.rank import ProbeJob
+from dlio_bench.harness.commands.storage_bench.folder import claim_work_folder, write_files
+from dlio_bench.harness.commands.storage_bench.sizing import FileSetShape
 from dlio_bench.harness.ground.defaults import STAGING_BYTES
 from dlio_bench.harness.ground.folders import require_file, require_storage, work_folder
-from dlio_bench.harness.ground.launching import launched
+from dlio_bench.harness.ground.launching import run_ranks
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.ground.user_files import to_toml
 from dlio_bench.harness.machine.memory import memory_bytes
@@ -41,13 +41,13 @@ def calibrate(options: Options) -> int:
     """The whole command: 0 when the description is written. Raises BenchError."""
     out = options.out or Path("system.toml")
     require_file(out)
-    before = description.declared_of(out) if out.exists() else None
+    before = description.read_declared(out) if out.exists() else None
     if before is not None:
         description.require_measured(before, out, local=options.local is not None)
     progress = Progress()
-    rates = measured(options, progress)
-    progress.done()
-    declares = before if before is not None and before.strip() else declared(options)
+    rates = measure_table(options, progress)
+    progress.clear()
+    declares = before if before is not None and before.strip() else default_declaration(options)
     description.system_of(declares, rates, str(out))  # refused before it is written
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
     write_whole(out, description.text(declares, rates).encode())
@@ -58,7 +58,7 @@ def calibrate(options: Options) -> int:
     return 0
 
 
-def measured(options: Options, progress: Progress) -> dict[str, Any]:
+def measure_table(options: Options, progress: Progress) -> dict[str, Any]:
     """The [measured] table of this machine. UsageError for what cannot be asked; EnvironmentFailure, OSError."""
     _require(options)
     ranks = Ranks(
@@ -66,10 +66,10 @@ def measured(options: Options, progress: Progress) -> dict[str, Any]:
     )
     ranks.start()  # what cannot be launched is refused before anything is made
     seed = int.from_bytes(os.urandom(4), "little")  # new bytes each time: nothing below may know them already
-    with claimed(options.pfs) as place:
+    with claim_work_folder(options.pfs) as place:
         shape = _shape(options, place)
         files = write_files(place, shape, seed, lambda done, all_: progress.amount("making test files", done, all_))
-        job = Job(
+        job = ProbeJob(
             options=replace(options, local=None if options.local is None else options.local.absolute()),
             sizes=tuple(size for size in options.sample_bytes if size <= shape.file_bytes),
             folder=str(place),
@@ -78,19 +78,19 @@ def measured(options: Options, progress: Progress) -> dict[str, Any]:
             seed=seed,
         )
         with emulation.places(options.emulate_pfs, place, options.nodes) as (mounts, board):
-            placed, show = replace(job, mounts=mounts, board=board), progress.under("calibrating")
-            rates = launched(ranks.start, placed, work_folder(place), show, share="name one with --pfs")
-    return description.measured(rates, _by(options, rates, seed, virtual=ranks.virtual))
+            placed, show = replace(job, mounts=mounts, board=board), progress.lines_under("calibrating")
+            rates = run_ranks(ranks.start, placed, work_folder(place), show, share="name one with --pfs")
+    return description.measured_table(rates, _origins(options, rates, seed, virtual=ranks.virtual))
 
 
-def declared(options: Options) -> str:
+def default_declaration(options: Options) -> str:
     """A [declared] part to begin with: this machine's name and sizes."""
     nodes = options.nodes if allocation.are_virtual(options.nodes) else 1  # of this machine
     sizes = {STAGING: STAGING_BYTES, description.MEMORY: default_ram(memory_bytes() // nodes, nodes)}
     if options.local is not None:
         sizes[description.DISK] = default_disk(options.local, nodes)
     head = "# What people know of this machine; the keys are explained in harness/cluster/systems/deck.toml.\n"
-    return head + to_toml({"declared": description.declared(host_name(), max(options.threads), sizes)})
+    return head + to_toml({"declared": description.declared_table(host_name(), max(options.threads), sizes)})
 
 
 def _require(options: Options) -> None:
@@ -107,7 +107,7 @@ def _require(options: Options) -> None:
             raise EnvironmentFailure(f"A parallel file system cannot be emulated here. {reason}")
 
 
-def _shape(options: Options, place: Path) -> Shape:
+def _shape(options: Options, place: Path) -> FileSetShape:
     """The test files: as many bytes as were asked for, or as are enough, in files that all threads can share."""
     free, readers = free_bytes(place), options.nodes * max(options.threads)
     largest = max(options.sample_bytes)
@@ -126,10 +126,10 @@ def _shape(options: Options, place: Path) -> Shape:
             f"{readers} threads need at least a read of {format_bytes(largest)} each, and the test files have "
             f"{format_bytes(total)}. Ask for more with --size, or for smaller --sample-bytes or fewer --threads."
         )
-    return Shape(largest, each // largest, files)
+    return FileSetShape(largest, each // largest, files)
 
 
-def _by(options: Options, rates: dict[str, Any], seed: int, *, virtual: bool) -> dict[str, str]:
+def _origins(options: Options, rates: dict[str, Any], seed: int, *, virtual: bool) -> dict[str, str]:
     """Who measured, when and on what."""
     by = {
         "created": timestamp(),

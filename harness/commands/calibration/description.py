@@ -17,7 +17,7 @@ _SECTION = re.compile(r"^\s*\[\s*([A-Za-z_][\w-]*)")
 _HEAD = "# Written by `dlio-bench calibrate`, which writes it anew each time; what you know better goes to [declared]."
 
 
-def measured(rates: Mapping[str, Any], by: Mapping[str, str]) -> dict[str, Any]:
+def measured_table(rates: Mapping[str, Any], by: Mapping[str, str]) -> dict[str, Any]:
     """The [measured] table of the `rates` that `rank.measure` returns; `by`: who measured, on what."""
     table: dict[str, Any] = {
         "pfs_link": _rate(rates["pfs"][min(rates["pfs"])]),
@@ -40,7 +40,7 @@ def measured(rates: Mapping[str, Any], by: Mapping[str, str]) -> dict[str, Any]:
     return table | {"by": dict(by)}
 
 
-def declared(name: str, threads: int, capacities: Mapping[str, int]) -> dict[str, Any]:
+def declared_table(name: str, threads: int, capacities: Mapping[str, int]) -> dict[str, Any]:
     """A [declared] table to begin with: tiers of these sizes, each with as many threads."""
     tiers = {
         tier: {"capacity": format_bytes(size).replace(" ", ""), "threads": threads} for tier, size in capacities.items()
@@ -53,10 +53,10 @@ def text(declares: str, measures: Mapping[str, Any]) -> str:
     return f"{declares.rstrip()}\n\n{_HEAD}\n{to_toml({'measured': measures})}"
 
 
-def declared_of(path: Path) -> str:
+def read_declared(path: Path) -> str:
     """An existing description without its [measured] part, to the letter. UsageError where it is not one."""
     try:
-        stored = documents.read(path)
+        stored = documents.read_document(path)
         whole, content = documents.load_toml(stored), stored.decode()
     except ValueError as error:
         raise UsageError(

@@ -44,7 +44,7 @@ _BLOCK = 8 << 20  # of a write: as copies to a tier are made
 _PREFIX = "dlio-bench-calibrate-"
 
 
-class Place(Struct, frozen=True):
+class TestFiles(Struct, frozen=True):
     """Test files as this rank sees them, and what makes reads of them cold.
 
     origin: the same files below an emulated file system, which are kept in memory; board: its counters. cold False:
@@ -72,7 +72,9 @@ class Place(Struct, frozen=True):
         comm.barrier()
 
 
-def rate(comm: Comm, place: Place, size: int, readers: Sequence[int], seed: int, open_seconds: float = 0.0) -> float:
+def rate(
+    comm: Comm, place: TestFiles, size: int, readers: Sequence[int], seed: int, open_seconds: float = 0.0
+) -> float:
     """Bytes a second of random reads of `size`; readers: threads on each rank, of which some may be 0.
 
     The median of some trials; none reads a byte twice. `open_seconds`: what an open takes, to be left out of account.
@@ -92,7 +94,7 @@ def rate(comm: Comm, place: Place, size: int, readers: Sequence[int], seed: int,
         ]
         place.chill(comm)
         # a rank without readers still takes part in the barriers
-        seconds = reading.timed(comm, work or [(samples[:0], buffers[0])], place.paths, size)
+        seconds = reading.time_reads(comm, work or [(samples[:0], buffers[0])], place.paths, size)
         opened = max((len(np.unique(reads[:, 0])) for reads, _ in work), default=0)
         seconds -= open_seconds * max(comm.allgather(opened))
         rates.append(sum(readers) * count * size / max(seconds, 1e-9))
@@ -102,7 +104,7 @@ def rate(comm: Comm, place: Place, size: int, readers: Sequence[int], seed: int,
     return statistics.median(rates)
 
 
-def pieces(place: Place, size: int) -> Reads:
+def pieces(place: TestFiles, size: int) -> Reads:
     """int64 [n, 3] = file, offset, bytes: the files cut into pieces of `size`."""
     each = place.file_bytes // size
     number = np.arange(each * len(place.paths), dtype=np.int64)
@@ -123,15 +125,15 @@ def tier_rates(
     total = share // max(threads) // max(size, _BLOCK) * max(size, _BLOCK)  # of a thread's file
     if total == 0:
         raise EnvironmentFailure(
-            f"{_name(folder)} has {format_bytes(free or 0)} free, too little to measure it with {max(threads)} "
+            f"{_place_name(folder)} has {format_bytes(free or 0)} free, too little to measure it with {max(threads)} "
             "threads. Free some there, or use fewer --threads."
         )
     rates: dict[str, dict[int, float]] = {"read": {}, "write": {}}
     with _files(folder, max(threads)) as paths:
         for count in (1, *threads):  # the first time makes the pages, which other files of the node have long had
-            rates["write"][count] = count * total / _written(paths[:count], total, folder, synced=cold)
+            rates["write"][count] = count * total / _write_seconds(paths[:count], total, folder, synced=cold)
         for count in threads:
-            place = Place(tuple(map(str, paths)), total, 0, cold=cold)
+            place = TestFiles(tuple(map(str, paths)), total, 0, cold=cold)
             rates["read"][count] = rate(Solo(), place, size, (count,), seed)
     rates["write"] = {count: rates["write"][count] for count in threads}
     return rates
@@ -148,7 +150,7 @@ def _files(folder: Path | None, count: int) -> Iterator[list[Path]]:
                 paths = [place / str(number) for number in range(count)]
         except OSError as error:
             raise EnvironmentFailure(
-                f"No test files can be made in {_name(folder)}: {error.strerror}. Give permission there, or name "
+                f"No test files can be made in {_place_name(folder)}: {error.strerror}. Give permission there, or name "
                 "another folder."
             ) from error
         yield paths
@@ -161,11 +163,11 @@ def _in_memory(stack: ExitStack) -> Path:
     return Path(f"/proc/self/fd/{handle}")
 
 
-def _name(folder: Path | None) -> str:
+def _place_name(folder: Path | None) -> str:
     return "memory" if folder is None else str(folder)
 
 
-def _written(paths: Sequence[Path], total: int, folder: Path | None, *, synced: bool) -> float:
+def _write_seconds(paths: Sequence[Path], total: int, folder: Path | None, *, synced: bool) -> float:
     """Seconds in which as many threads write these files, to the device if `synced`."""
     block = memoryview(np.random.default_rng(0).integers(0, 256, _BLOCK, dtype=np.uint8))
 
@@ -190,7 +192,7 @@ def _written(paths: Sequence[Path], total: int, folder: Path | None, *, synced: 
             list(interruptible(lambda: pool.map(write, paths)))
     except OSError as error:
         raise EnvironmentFailure(
-            f"Test files of {format_bytes(total)} each could not be written to {_name(folder)}: "
+            f"Test files of {format_bytes(total)} each could not be written to {_place_name(folder)}: "
             f"{error.strerror}. Free some there, or name another folder."
         ) from error
     return time.perf_counter() - started
@@ -225,7 +227,7 @@ def rate_of(form: SampleView) -> float:
         while cost.decode_seconds < SECONDS and sample < MOST_SAMPLES:
             ids = np.array([sample % form.dataset.training_samples], np.int64)
             reader.read(ids, memoryview(np.empty(int(form.sizes(ids)[0]), np.uint8)), cost)
-            stored, sample = stored + form.stored(ids), sample + 1
+            stored, sample = stored + form.stored_size(ids), sample + 1
     finally:
         reader.close()
     return stored / max(cost.decode_seconds, 1e-9)

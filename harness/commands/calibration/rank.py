@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dlio_bench.harness.cluster import interfaces
-from dlio_bench.harness.cluster.comm import Comm, Solo, together
+from dlio_bench.harness.cluster.comm import Comm, Solo, run_on_all_ranks
 from dlio_bench.harness.cluster.entry import Caller, run_measuring_rank
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.cluster.job import SavedJob
@@ -19,7 +19,7 @@ from dlio_bench.harness.cluster.links import Address
 from dlio_bench.harness.cluster.peers import Peers, Serving
 from dlio_bench.harness.commands.calibration import streaming
 from dlio_bench.harness.commands.calibration.options import Options
-from dlio_bench.harness.commands.calibration.probes import Place, decode_rate, rate, tier_rates
+from dlio_bench.harness.commands.calibration.probes import TestFiles, decode_rate, rate, tier_rates
 from dlio_bench.harness.commands.storage_bench import reading
 from dlio_bench.harness.training.compute import fine_timers
 
@@ -29,7 +29,7 @@ SMALL = 2  # of the smallest sizes are read by all nodes at once: larger ones me
 TYPICAL_BYTES = 1 << 20  # of a read, where one size stands for all
 
 
-class Job(SavedJob, frozen=True):
+class ProbeJob(SavedJob, frozen=True):
     """One rank a node. files: names in `folder`, each of `file_bytes`; sizes: bytes of a read, ascending.
 
     mounts: node -> where it sees `folder`; board: counters of the emulated file system, empty where none is.
@@ -56,7 +56,7 @@ class Job(SavedJob, frozen=True):
         return tuple(sorted({*(count for count in powers if count <= self.ranks), self.ranks}))
 
 
-def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
+def measure(job: ProbeJob, comm: Comm, caller: Caller) -> dict[str, Any]:
     """All measurements, the same on every rank. Rates in bytes a second, times in seconds. BenchError, OSError.
 
     pfs: {nodes that read: rate of all}, stream: {bytes of a read: rate of one thread alone}, stream_all: the same of
@@ -67,26 +67,26 @@ def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
     fine_timers()
     nodes, place, most = comm.size, _place(job, comm), max(job.options.threads)
     typical = min(job.sizes, key=lambda size: abs(size - TYPICAL_BYTES))
-    caller.tell("memory and local storage")
-    of_node = together(comm, lambda: _of_node(job, typical) if comm.rank == 0 else {})[0]
-    caller.tell("opens")
-    opening = 1 / together(comm, lambda: reading.opens(Solo(), place.paths) if comm.rank == 0 else 0.5)[0]
+    caller.show_activity("memory and local storage")
+    of_node = run_on_all_ranks(comm, lambda: _of_node(job, typical) if comm.rank == 0 else {})[0]
+    caller.show_activity("opens")
+    opening = 1 / run_on_all_ranks(comm, lambda: reading.opens(Solo(), place.paths) if comm.rank == 0 else 0.5)[0]
     stream, pfs = {}, {}
     for size in job.sizes:
-        caller.tell(f"one thread, reads of {size} bytes")
+        caller.show_activity(f"one thread, reads of {size} bytes")
         stream[size] = rate(comm, place, size, _readers(comm, 1, 1), job.seed, opening)
     crowd = {}
     for size in job.sizes[:SMALL] if nodes > 1 else ():
-        caller.tell(f"one thread on each of {nodes} nodes, reads of {size} bytes")
+        caller.show_activity(f"one thread on each of {nodes} nodes, reads of {size} bytes")
         crowd[size] = rate(comm, place, size, _readers(comm, nodes, 1), job.seed, opening) / nodes
     for some in job.counts:
-        caller.tell(f"{some} nodes x {most} threads")
+        caller.show_activity(f"{some} nodes x {most} threads")
         pfs[some] = rate(comm, place, typical, _readers(comm, some, most), job.seed)
     streams = {}
     if job.options.streams:
-        caller.tell("streams")
+        caller.show_activity("streams")
         streams = streaming.measure(comm, Path(job.folder), job.sizes)
-    caller.tell("network")
+    caller.show_activity("network")
     return {
         "pfs": pfs,
         "stream": stream,
@@ -100,7 +100,7 @@ def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
     }
 
 
-def _of_node(job: Job, size: int) -> dict[str, Any]:
+def _of_node(job: ProbeJob, size: int) -> dict[str, Any]:
     """Rates of a node's own memory, disk and decoding."""
     threads, local, workload = job.options.threads, job.options.local, job.options.workload
     return {
@@ -110,11 +110,11 @@ def _of_node(job: Job, size: int) -> dict[str, Any]:
     }
 
 
-def _place(job: Job, comm: Comm) -> Place:
+def _place(job: ProbeJob, comm: Comm) -> TestFiles:
     seen, below = (
         tuple(str(Path(place) / name) for name in job.files) for place in (job.mounts[comm.rank], job.folder)
     )
-    return Place(seen, job.file_bytes, comm.rank, below, Path(job.board) if job.board else None)
+    return TestFiles(seen, job.file_bytes, comm.rank, below, Path(job.board) if job.board else None)
 
 
 def _readers(comm: Comm, nodes: int, threads: int) -> tuple[int, ...]:
@@ -147,7 +147,7 @@ def _network(comm: Comm) -> float | None:
             serving = Serving(lambda _: (memory, 0, MESSAGE_BYTES), token=token, host=places[1].address)
         addresses = comm.allgather(None if serving is None else serving.address)
         if comm.rank == 0:
-            seconds = _fetched(addresses, token)
+            seconds = _fetch_seconds(addresses, token)
         comm.barrier()  # the one that serves stays until all is fetched
     finally:
         if serving is not None:
@@ -157,7 +157,7 @@ def _network(comm: Comm) -> float | None:
     return MESSAGES * MESSAGE_BYTES / seconds if seconds else None
 
 
-def _fetched(addresses: Sequence[Address | None], token: bytes) -> float:
+def _fetch_seconds(addresses: Sequence[Address | None], token: bytes) -> float:
     """Seconds to get the messages from rank 1, the median of some; 0 where it cannot be reached."""
     absent = Address("", 0, b"")  # of ranks that do not serve
     peers = Peers([address or absent for address in addresses], token)
@@ -175,4 +175,4 @@ def _fetched(addresses: Sequence[Address | None], token: bytes) -> float:
 
 
 if __name__ == "__main__":
-    raise SystemExit(run_measuring_rank(Job, measure))
+    raise SystemExit(run_measuring_rank(ProbeJob, measure))

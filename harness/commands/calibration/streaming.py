@@ -32,11 +32,11 @@ def measure(comm: Comm, folder: Path, sizes: Sequence[int]) -> dict[int, float]:
         argv = [sys.executable, "-P", "-m", __name__, str(folder), interface, *map(str, sizes)]
         with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as writer:
             try:
-                rates = {size: _read(folder, interface, size) for size in sizes}
+                rates = {size: _stream_rate(folder, interface, size) for size in sizes}
             finally:
                 writer.kill()  # it has written all, or nobody reads it
     elif comm.rank == 0:
-        rates = {size: _read(folder, interface, size) for size in sizes}
+        rates = {size: _stream_rate(folder, interface, size) for size in sizes}
     elif comm.rank == 1:
         _write(folder, interface, sizes)
     measured: dict[int, float] = comm.allgather(rates)[0]
@@ -55,16 +55,16 @@ def _parameters(interface: str) -> dict[str, object]:
 def _write(folder: Path, interface: str, sizes: Sequence[int]) -> None:
     for size in sizes:
         step: adios.Arrays = {"head": np.zeros(8, np.int64), "content": np.ones(size, np.uint8)}
-        writer = adios.Writer(folder / f"stream-{size}", parameters=_parameters(interface))
+        writer = adios.StreamWriter(folder / f"stream-{size}", parameters=_parameters(interface))
         for _ in range(_steps(size)):
             writer.put(step)
         writer.close()
 
 
-def _read(folder: Path, interface: str, size: int) -> float:
+def _stream_rate(folder: Path, interface: str, size: int) -> float:
     """Bytes a second."""
     out = np.ones(size, np.uint8)
-    reader = adios.Reader(folder / f"stream-{size}", parameters=_parameters(interface), join_seconds=WAIT)
+    reader = adios.StreamReader(folder / f"stream-{size}", parameters=_parameters(interface), join_seconds=WAIT)
     begun, steps = 0.0, 0
     while reader.begin(WAIT):
         reader.get("head")

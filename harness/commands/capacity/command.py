@@ -23,7 +23,7 @@ from dlio_bench.harness.commands.run.told.foresight import making_seconds, run_s
 from dlio_bench.harness.ground import unfinished
 from dlio_bench.harness.ground.folders import UNFINISHED, output_folder
 from dlio_bench.harness.ground.options import BUFFERED
-from dlio_bench.harness.ground.parts import Work, ending
+from dlio_bench.harness.ground.parts import PartRunner, ending
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.ground.subcommands import as_words, going_on
 from dlio_bench.harness.machine.memory import memory
@@ -37,7 +37,7 @@ from dlio_bench.reports.document.types import Result
 from dlio_bench.reports.judging import judge
 from dlio_bench.reports.view.formatting import plural
 from dlio_bench.units import format_bytes, format_percent, format_seconds
-from dlio_bench.wrapping import wrapped
+from dlio_bench.wrapping import wrap
 
 RANKS_PER_CORE = 4  # emulated compute waits, and leaves the core to others
 # Steps of a run, if these take no longer. As an epoch begins, a reader fills its buffer, of 16 batches at most: that is
@@ -91,7 +91,7 @@ class InvalidProbeError(Exception):
     """A probe cannot be trusted."""
 
 
-class Setting(Struct, frozen=True):
+class SearchSetting(Struct, frozen=True):
     """What all probes share.
 
     probe_seconds, confirming_seconds: of runs at the largest scale, with readers that keep up; a probe with its null
@@ -137,17 +137,17 @@ def capacity(options: Options) -> int:
         )
     if options.launcher is not None and options.launcher not in LAUNCHERS:
         raise unknown("launcher", options.launcher, [*LAUNCHERS])
-    request = look_up(_asked(options, tried[-1]))
+    request = look_up(_largest_run(options, tried[-1]))
     if request.step_time is None or not request.step_seconds(options.batch or request.workload.batch):
         raise UsageError(f"--compute {options.compute}: AU needs emulated compute, such as emulate:50ms.")
     progress = Progress()
-    data.await_given(request.options, progress)
+    data.await_generation(request.options, progress)
     if options.steps is None and not options.tiny:
         request = replace(request, options=replace(request.options, steps=_steps(request)))
     source = data.source(request)
     setting = _setting(options, request, source)
     if options.dry_run:
-        foreseen = _foreseen(setting, tried, request, source)
+        foreseen = _expected_seconds(setting, tried, request, source)
         plan = {
             "scales": [asdict(scale) for scale in tried],
             "data": str(setting.dataset),
@@ -157,46 +157,46 @@ def capacity(options: Options) -> int:
             "step_seconds": setting.step_seconds,
             "seconds": foreseen,
         }
-        print(json.dumps(plan) if options.json else _planned(setting, tried, source, foreseen))
+        print(json.dumps(plan) if options.json else _describe_plan(setting, tried, source, foreseen))
         return 0
     record = unfinished.new_record(asdict(options) | {"out": None, "json": False})  # all but where it goes
-    if (answered := _answered_before(options.out, record)) is not None:
+    if (answered := _finished_answer(options.out, record)) is not None:
         print(f"This search was finished before in {options.out}: nothing is measured.", file=sys.stderr)
-        return _told(answered, options.out, options)
-    unfinished.stopped_record(options.out, record)
+        return _print_answer(answered, options.out, options)
+    unfinished.load_stopped(options.out, record)
     with output_folder(options.out, f"{options.workload}-capacity", goes_on=True) as folder:
         unfinished.save(record, folder)
         data.ready(source, request.layout, progress)
         try:
-            answer = _search(setting, tried, Work(folder, 0, going_on(folder)), progress)
+            answer = _search(setting, tried, PartRunner(folder, 0, going_on(folder)), progress)
         except InvalidProbeError as reason:
             (folder / UNFINISHED).unlink()
-            progress.done()
-            text = "\n".join(wrapped(str(reason), f"{'INVALID':<11}"))
+            progress.clear()
+            text = "\n".join(wrap(str(reason), f"{'INVALID':<11}"))
             print(json.dumps({"invalid": str(reason)}) if options.json else text)
             return judge.INVALID
         write_whole(folder / document.NAME, (json.dumps(to_json(answer), indent=1) + "\n").encode())
         unfinished.finish(folder)
-    return _told(answer, folder, options)
+    return _print_answer(answer, folder, options)
 
 
-def _told(answer: Capacity, folder: Path | None, options: Options) -> int:
+def _print_answer(answer: Capacity, folder: Path | None, options: Options) -> int:
     """Print; the exit status."""
     print(json.dumps(to_json(answer)) if options.json else f"{document.view(answer).text()}\n  results  {folder}")
     return judge.PASS if answer.enough else judge.LIMIT_MISSED
 
 
-def _answered_before(out: Path | None, record: unfinished.Record) -> Capacity | None:
+def _finished_answer(out: Path | None, record: unfinished.Record) -> Capacity | None:
     """The answer of this very search, if --out holds it: batch scripts give finished commands again."""
-    if out is None or unfinished.finished_state(out, record) is None:
+    if out is None or unfinished.load_finished(out, record) is None:
         return None
     try:
-        return convert(documents.load_json(documents.read(out / document.NAME)), Capacity)
+        return convert(documents.load_json(documents.read_document(out / document.NAME)), Capacity)
     except (OSError, ValueError):  # damaged, or gone, since
         return None
 
 
-def _asked(options: Options, scale: Scale) -> RunOptions:
+def _largest_run(options: Options, scale: Scale) -> RunOptions:
     """The run at the largest scale, which decides the data."""
     return RunOptions(
         **{name: getattr(options, name) for name in AS_GIVEN},
@@ -213,10 +213,10 @@ def _steps(request: Request) -> int:
     """Steps of a run where the user gives none."""
     batch = request.trial_size(data.source(request).samples).batch
     in_time = int(RUN_SECONDS / request.step_seconds(batch))
-    return max(request.needed(batch), min(RUN_STEPS, in_time))
+    return max(request.needed_steps(batch), min(RUN_STEPS, in_time))
 
 
-def _setting(options: Options, request: Request, source: data.Source) -> Setting:
+def _setting(options: Options, request: Request, source: data.Source) -> SearchSetting:
     size = request.trial_size(source.samples)
     available = OF_MEMORY * memory().available
     if source.stored_bytes > available:
@@ -225,7 +225,7 @@ def _setting(options: Options, request: Request, source: data.Source) -> Setting
             f"of what is available ({format_bytes(available)}). Give --max-data {int(available / 1e6)}MB or less, or a "
             "smaller dataset."
         )
-    steps = request.options.steps or request.needed(size.batch)
+    steps = request.options.steps or request.needed_steps(size.batch)
     step_seconds = request.step_seconds(size.batch)
     asked = replace(request.options, steps=steps, batch=size.batch)
     probe = replace(asked, trials=1, warmup_trials=0, verify=False)
@@ -238,29 +238,33 @@ def _setting(options: Options, request: Request, source: data.Source) -> Setting
             replace(asked, trials=options.trials, warmup_trials=int(several), verify=several),
         )
     ]
-    return Setting(
+    return SearchSetting(
         options, source.folder, source.stored_bytes, size.batch, steps, step_seconds, sum(seconds[:2]), seconds[2]
     )
 
 
-def _foreseen(setting: Setting, tried: Sequence[Scale], request: Request, source: data.Source) -> dict[str, float]:
+def _expected_seconds(
+    setting: SearchSetting, tried: Sequence[Scale], request: Request, source: data.Source
+) -> dict[str, float]:
     """About how many seconds each part takes at most: data, probes, confirmation."""
     making = 0.0
     if not source.exists and source.files is not None:
         making = making_seconds(request.layout, source.files, source.folder)
     return {
         "making the data": making,
-        "probes": _most(tried) * setting.probe_seconds,
+        "probes": _most_probes(tried) * setting.probe_seconds,
         "confirmation": setting.confirming_seconds,
     }
 
 
-def _most(tried: Sequence[Scale]) -> int:
+def _most_probes(tried: Sequence[Scale]) -> int:
     """Scales that are probed at most."""
     return min(len(tried), 2 * max(1, len(tried).bit_length()) - 1)
 
 
-def _planned(setting: Setting, tried: Sequence[Scale], source: data.Source, foreseen: Mapping[str, float]) -> str:
+def _describe_plan(
+    setting: SearchSetting, tried: Sequence[Scale], source: data.Source, foreseen: Mapping[str, float]
+) -> str:
     """What --dry-run prints."""
     made = "" if source.exists else ", made first"
     runs = f"{plural(setting.options.trials, 'run')} to confirm"
@@ -272,28 +276,30 @@ def _planned(setting: Setting, tried: Sequence[Scale], source: data.Source, fore
         f"{setting.options.reader}",
         f"  data      {format_bytes(setting.stored_bytes)} in {setting.dataset}{made}",
         f"  time      about {format_seconds(sum(foreseen.values()))} at most: {parts}",
-        f"  runs      at most {plural(_most(tried), 'scale')}, each with a null run, then {runs}",
+        f"  runs      at most {plural(_most_probes(tried), 'scale')}, each with a null run, then {runs}",
         f"  command   dlio-bench {shlex.join(setting.command(tried[0], null=False, trials=1, out=Path('OUT')))}",
     ])  # fmt: skip
 
 
-def _search(setting: Setting, tried: Sequence[Scale], work: Work, progress: Progress) -> Capacity:
+def _search(setting: SearchSetting, tried: Sequence[Scale], work: PartRunner, progress: Progress) -> Capacity:
     """Grow and bisect with one run each; then confirm, one scale down each time that it fails."""
     options, folder, probes = setting.options, work.folder, dict[tuple[Scale, bool], Probe]()
     marks = dict[tuple[Scale, bool], list[str]]()
 
-    def probed(scale: Scale, *, confirmed: bool) -> Probe:
+    def probe(scale: Scale, *, confirmed: bool) -> Probe:
         if (scale, confirmed) not in probes:
             trials = options.trials if confirmed else 1
             work.require_time(f"the search at {scale} nodes x ranks", setting.seconds(trials))
             name = f"{scale}{'-confirmed' if confirmed else ''}"
             progress.show(f"{options.workload}  {scale} ranks  {'confirming' if confirmed else 'probing'}")
-            result, runs = _run(setting.command(scale, null=False, trials=trials, out=folder / name), work)
+            result, runs = _run_probe(setting.command(scale, null=False, trials=trials, out=folder / name), work)
             marks[scale, confirmed] = result.marks
             null = probes.get((scale, False))
             if null is None:
                 progress.show(f"{options.workload}  {scale} ranks  null run")
-                _, memory_runs = _run(setting.command(scale, null=True, trials=1, out=folder / f"{name}-null"), work)
+                _, memory_runs = _run_probe(
+                    setting.command(scale, null=True, trials=1, out=folder / f"{name}-null"), work
+                )
             probes[scale, confirmed] = Probe(
                 nodes=scale.nodes,
                 ranks_per_node=scale.ranks_per_node,
@@ -303,10 +309,10 @@ def _search(setting: Setting, tried: Sequence[Scale], work: Work, progress: Prog
             )
         return probes[scale, confirmed]
 
-    best = largest(tried, lambda scale: probed(scale, confirmed=False).holds(options.au))
-    while best and not probed(tried[best - 1], confirmed=True).holds(options.au):
+    best = largest(tried, lambda scale: probe(scale, confirmed=False).holds(options.au))
+    while best and not probe(tried[best - 1], confirmed=True).holds(options.au):
         best -= 1
-    progress.done()
+    progress.clear()
     limit: document.Limit = document.ASKED
     if best < len(tried):
         failed = [probe for (scale, _), probe in probes.items() if scale == tried[best]]
@@ -333,7 +339,7 @@ def _search(setting: Setting, tried: Sequence[Scale], work: Work, progress: Prog
     )
 
 
-def _run(words: Sequence[str], work: Work) -> tuple[Result, Runs]:
+def _run_probe(words: Sequence[str], work: PartRunner) -> tuple[Result, Runs]:
     """Run `dlio-bench` with these words; its result. An INVALID result counts only if emulated compute overran."""
     out = Path(words[words.index("--out") + 1])
     status, message = 0, out.with_name(f"{out.name}.message.txt")
@@ -346,7 +352,7 @@ def _run(words: Sequence[str], work: Work) -> tuple[Result, Runs]:
         message.unlink(missing_ok=True)
         raise ERRORS.get(status, EnvironmentFailure)(f"`dlio-bench {shlex.join(words)}` failed: {reason}")
     result, steps = load(next(out.glob("*/result.json")))
-    if broken := [check for check in judge.failed(result) if check.name != document.OVERRUN]:
+    if broken := [check for check in judge.failed_checks(result) if check.name != document.OVERRUN]:
         reasons = "; ".join(f"{check.name}: expected {check.expected}; found {check.found}" for check in broken)
         raise InvalidProbeError(f"The result in {out} is INVALID, so the capacity cannot be told: {reasons}")
     return result, document.runs(result, steps, out.relative_to(work.folder))

@@ -14,14 +14,14 @@ from dlio_bench.benchmarks.published_models.models import SUBSET, CheckpointMode
 from dlio_bench.errors import BenchError, DataError, UsageError
 from dlio_bench.free_space import block_bytes, free_bytes, free_files
 from dlio_bench.harness.cluster import allocation
-from dlio_bench.harness.cluster.environment import made
+from dlio_bench.harness.cluster.environment import provenance
 from dlio_bench.harness.cluster.start import Ranks
 from dlio_bench.harness.commands.checkpoints import sets
 from dlio_bench.harness.commands.checkpoints.job import Job, require_space, required_bytes, required_files
 from dlio_bench.harness.commands.checkpoints.options import MOST_SHARDS, Options
 from dlio_bench.harness.commands.checkpoints.parts import default_shards, parts, sizes, total
 from dlio_bench.harness.ground.folders import output_folder, require_storage, work_folder
-from dlio_bench.harness.ground.launching import kept, launched, why_ended
+from dlio_bench.harness.ground.launching import load_parts, run_ranks, why_ended
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.reports.checkpoint import document as report
@@ -34,7 +34,7 @@ from dlio_bench.reports.judging import judge
 from dlio_bench.reports.view.formatting import plural
 from dlio_bench.reports.view.sections import NAME
 from dlio_bench.units import format_bytes
-from dlio_bench.wrapping import wrapped
+from dlio_bench.wrapping import wrap
 
 FOLDER = "dlio-bench-checkpoint-"
 CHECKPOINTS = 2  # of a trial, by default
@@ -47,8 +47,8 @@ def checkpoint(options: Options) -> int:
     ranks = Ranks("commands.checkpoints.rank", job.nodes, job.ranks_per_node, options.launcher, job.virtual)
     argv = ranks.start().argv  # what cannot be launched is refused before anything is made
     if options.dry_run:
-        planned = _foreseen(job, argv, options.folder)
-        print(json.dumps(planned) if options.json else _told(options, model, job, planned))
+        planned = _plan_document(job, argv, options.folder)
+        print(json.dumps(planned) if options.json else _describe_plan(options, model, job, planned))
         return judge.PASS
     require_space(options.folder, job)
     progress = Progress()
@@ -56,17 +56,17 @@ def checkpoint(options: Options) -> int:
         work = work_folder(folder)
         try:
             with temp_folder(FOLDER, options.folder) as place:
-                placed, show = replace(job, place=str(place.absolute())), progress.under("checkpoint")
-                measured = launched(ranks.start, placed, work, show, share="choose one with --out", folder_stays=True)
+                placed, show = replace(job, place=str(place.absolute())), progress.lines_under("checkpoint")
+                measured = run_ranks(ranks.start, placed, work, show, share="choose one with --out", folder_stays=True)
         except (BenchError, KeyboardInterrupt) as error:
             # what there is beside the trials, and each that had ended
-            about, *trials = [{}] if isinstance(error, DataError) else kept(work) or [{}]
+            about, *trials = [{}] if isinstance(error, DataError) else load_parts(work) or [{}]
             if not trials:
-                raise _stopped(error, "") from error
+                raise _stopped_error(error, "") from error
             _save(_document(options, model, job, {**about, "trials": trials}), folder)
             done = f"{len(trials)} of {plural(job.trials, 'trial')}"
-            raise _stopped(error, f"{done} had ended: their result is kept in {folder}.") from error
-        progress.done()
+            raise _stopped_error(error, f"{done} had ended: their result is kept in {folder}.") from error
+        progress.clear()
         document = _save(_document(options, model, job, measured), folder)
     print(json.dumps(to_json(document)) if options.json else f"{view(document).text()}\n  results  {folder}")
     return judge.INVALID if document.class_ == "INVALID" else judge.PASS
@@ -80,7 +80,7 @@ def _save(measured: Document, folder: Path) -> Document:
     return document
 
 
-def _stopped(error: BenchError | KeyboardInterrupt, told: str) -> BenchError:
+def _stopped_error(error: BenchError | KeyboardInterrupt, told: str) -> BenchError:
     """The error that ends the command. told: a sentence on what is there; empty: nothing is."""
     kind, why = why_ended(error)
     nothing = "No trial had ended, and nothing is kept." if isinstance(error, KeyboardInterrupt) else ""
@@ -146,7 +146,7 @@ def _document(options: Options, model: CheckpointModel, job: Job, measured: dict
             "name": model.name, "title": model.title, "parameters": model.parameters, "source": model.source,
             "note": model.note, "whole_bytes": total(parts(model, job.ranks, job.shards, job.layout)),
         },
-        **made(),
+        **provenance(),
         "files": len(sizes(job.parts)),
         "bytes": total(job.parts),
         "fsyncs_expected": fsyncs(job),
@@ -161,7 +161,7 @@ def _document(options: Options, model: CheckpointModel, job: Job, measured: dict
     return convert(content, Document)
 
 
-def _foreseen(job: Job, argv: Sequence[str], place: Path) -> dict[str, Any]:
+def _plan_document(job: Job, argv: Sequence[str], place: Path) -> dict[str, Any]:
     """What --dry-run --json prints. place: a folder on the storage."""
     chosen = job.parts
     return {
@@ -184,7 +184,7 @@ def _foreseen(job: Job, argv: Sequence[str], place: Path) -> dict[str, Any]:
     }
 
 
-def _told(options: Options, model: CheckpointModel, job: Job, planned: dict[str, Any]) -> str:
+def _describe_plan(options: Options, model: CheckpointModel, job: Job, planned: dict[str, Any]) -> str:
     """What --dry-run prints."""
     free, needed = planned["available_bytes"], planned["required_bytes"]
     lacks = free is not None and free < needed
@@ -209,4 +209,4 @@ def _told(options: Options, model: CheckpointModel, job: Job, planned: dict[str,
         "(else INVALID, status 3)",
         "command": shlex.join(planned["argv"]) or "none: this process is the rank",
     }
-    return "\n".join(line for label, words in entries.items() for line in wrapped(words, f"  {label:<9}", 11))
+    return "\n".join(line for label, words in entries.items() for line in wrap(words, f"  {label:<9}", 11))

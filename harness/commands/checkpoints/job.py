@@ -6,7 +6,7 @@ from dlio_bench.benchmarks.published_models.models import models_by_name
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.free_space import block_bytes, free_bytes, free_files
 from dlio_bench.harness.cluster.job import SavedJob
-from dlio_bench.harness.commands.checkpoints.parts import Part, parts, sizes, total
+from dlio_bench.harness.commands.checkpoints.parts import FilePart, parts, sizes, total
 from dlio_bench.reports.view.formatting import plural
 from dlio_bench.units import format_bytes
 
@@ -36,7 +36,7 @@ class Job(SavedJob, frozen=True):
         return self.nodes * self.ranks_per_node
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[FilePart]:
         """What each rank writes into which file."""
         return parts(models_by_name()[self.model], self.ranks, self.shards, self.layout, self.fraction)
 

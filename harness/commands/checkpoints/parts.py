@@ -14,7 +14,7 @@ from dlio_bench.harness.commands.checkpoints.options import FILE_PER_RANK, SHARD
 from dlio_bench.reports.view.formatting import plural
 
 
-class Part(Struct, frozen=True):
+class FilePart(Struct, frozen=True):
     """Bytes that one rank writes into a file, from `offset` on."""
 
     file: str
@@ -28,7 +28,7 @@ def default_shards(model: CheckpointModel, ranks: int) -> int:
     return ranks if model.sharding.zero == FULLY_SHARDED else max(model.sharding.ranks, ranks)
 
 
-def parts(model: CheckpointModel, ranks: int, shards: int, layout: str, fraction: float = 1.0) -> list[Part]:
+def parts(model: CheckpointModel, ranks: int, shards: int, layout: str, fraction: float = 1.0) -> list[FilePart]:
     """What each of `ranks` writes, in the order in which it does; the state of a job of `shards` ranks.
 
     Rank r writes the shards s with s * ranks // shards = r. fraction: of the bytes of each part of a shard, which has
@@ -36,19 +36,19 @@ def parts(model: CheckpointModel, ranks: int, shards: int, layout: str, fraction
     """
     _require(model, ranks, shards)
     pieces = [
-        Part(name, 0, max(1, int(size * fraction)), shard * ranks // shards)
+        FilePart(name, 0, max(1, int(size * fraction)), shard * ranks // shards)
         for shard in range(shards)
         for name, size in _of_shard(model, shard, shards)
     ]
-    return pieces if layout == SHARDED else list(_joined(pieces, layout))
+    return pieces if layout == SHARDED else list(_join_parts(pieces, layout))
 
 
-def total(chosen: list[Part]) -> int:
+def total(chosen: list[FilePart]) -> int:
     """Bytes of a checkpoint."""
     return sum(part.bytes for part in chosen)
 
 
-def sizes(chosen: list[Part]) -> dict[str, int]:
+def sizes(chosen: list[FilePart]) -> dict[str, int]:
     """Bytes of each file, by its name."""
     ends: dict[str, int] = {}
     for part in chosen:
@@ -56,15 +56,15 @@ def sizes(chosen: list[Part]) -> dict[str, int]:
     return ends
 
 
-def _joined(pieces: list[Part], layout: str) -> Iterator[Part]:
+def _join_parts(pieces: list[FilePart], layout: str) -> Iterator[FilePart]:
     """The same bytes with one file for each rank, or one for all: what a rank writes is one part."""
     at = 0
     for rank in range(pieces[-1].rank + 1):
         size = sum(part.bytes for part in pieces if part.rank == rank)
         if layout == FILE_PER_RANK:
-            yield Part(f"rank_{rank}_states.pt", 0, size, rank)
+            yield FilePart(f"rank_{rank}_states.pt", 0, size, rank)
         else:
-            yield Part("states.pt", at, size, rank)
+            yield FilePart("states.pt", at, size, rank)
             at += size
 
 

@@ -7,14 +7,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dlio_bench.harness.cluster.comm import Comm, together
+from dlio_bench.harness.cluster.comm import Comm, run_on_all_ranks
 from dlio_bench.harness.cluster.entry import Caller, run_measuring_rank
 from dlio_bench.harness.cluster.environment import describe_host, host_name
 from dlio_bench.harness.commands.checkpoints import sets
 from dlio_bench.harness.commands.checkpoints.job import Job
 from dlio_bench.harness.commands.checkpoints.parts import sizes
-from dlio_bench.harness.commands.checkpoints.sets import Syncs, explained
-from dlio_bench.harness.commands.checkpoints.transfer import Content, Hands, placed
+from dlio_bench.harness.commands.checkpoints.sets import Syncs, explain_failures
+from dlio_bench.harness.commands.checkpoints.transfer import Content, Hands, parts_of_rank
 from dlio_bench.harness.commands.storage_bench.attestation import caches
 from dlio_bench.harness.commands.storage_bench.options import COLD
 from dlio_bench.harness.storage import cache
@@ -43,8 +43,8 @@ class Rank:
         self._hosts = comm.allgather(host_name())
         parts = job.parts
         self._sizes = sizes(parts)
-        self._mine = placed(parts, comm.rank)
-        self._theirs = placed(parts, (comm.rank + job.shift) % job.ranks)
+        self._mine = parts_of_rank(parts, comm.rank)
+        self._theirs = parts_of_rank(parts, (comm.rank + job.shift) % job.ranks)
 
     def trial(self, number: int, caller: Caller) -> dict[str, Any]:
         """Write all checkpoints, then read them from the oldest on: {"writes", "reads", "compared_bytes", caches}.
@@ -55,21 +55,21 @@ class Rank:
         steps = range(first + 1, first + 1 + self._job.checkpoints)
         writes, reads, compared = [], [], 0
 
-        def tell(doing: str, step: int) -> None:
+        def show_step(doing: str, step: int) -> None:
             trial, checkpoint = f"{number + 1}/{self._job.trials}", f"{step - first}/{self._job.checkpoints}"
-            caller.tell(f"trial {trial}  {doing} {checkpoint}")
+            caller.show_activity(f"trial {trial}  {doing} {checkpoint}")
 
         for step in steps:
-            tell("write", step)
+            show_step("write", step)
             writes.append(self._write(step))
         caches = self._drop([self._place / sets.name(step) for step in steps])
         for step in steps:
-            tell("read", step)
-            reads.append(self._read(step))
+            show_step("read", step)
+            reads.append(self._read_checkpoint(step))
         for step in steps:
-            tell("compare", step)
+            show_step("compare", step)
             compared += self._compare(step)
-        together(self._comm, lambda: self._remove(steps))
+        run_on_all_ranks(self._comm, lambda: self._remove(steps))
         return {"writes": writes, "reads": reads, "compared_bytes": compared, **caches}
 
     def _write(self, step: int) -> dict[str, Any]:
@@ -78,10 +78,10 @@ class Rank:
         How long ranks take to tell each other that they are done is in neither. commit_synced: of commit_seconds.
         By rank: seconds until its own last fsync; of these waited for bytes and synced; made: beside it, by a thread.
         """
-        comm, folder = self._comm, sets.aside(self._place, step)
-        together(comm, lambda: folder.mkdir() if comm.rank == 0 else None)
-        ranks, seconds = self._timed(lambda: self._hands.write(folder, self._mine, step, fsync=self._job.fsync))
-        commit, syncs = together(comm, lambda: self._commit(step))[0]
+        comm, folder = self._comm, sets.unfinished_folder(self._place, step)
+        run_on_all_ranks(comm, lambda: folder.mkdir() if comm.rank == 0 else None)
+        ranks, seconds = self._time_all(lambda: self._hands.write(folder, self._mine, step, fsync=self._job.fsync))
+        commit, syncs = run_on_all_ranks(comm, lambda: self._commit(step))[0]
         return {
             "seconds": max(seconds) + commit,
             "commit_seconds": commit,
@@ -92,11 +92,11 @@ class Rank:
             **{f"rank_{name}": [getattr(rank, name) for rank in ranks] for name in ("waited", "made", "synced")},
         }
 
-    def _timed(self, work: Callable[[], Result]) -> tuple[list[Result], list[float]]:
+    def _time_all(self, work: Callable[[], Result]) -> tuple[list[Result], list[float]]:
         """What `work` returns on each rank, and the seconds of each from the barrier until its own end."""
         self._comm.barrier()
         began = time.perf_counter()
-        done = together(self._comm, lambda: (work(), time.perf_counter(), began))
+        done = run_on_all_ranks(self._comm, lambda: (work(), time.perf_counter(), began))
         return [result for result, _, _ in done], since_start([(start, end) for _, end, start in done], self._hosts)
 
     def _commit(self, step: int) -> tuple[float, Syncs]:
@@ -107,7 +107,7 @@ class Rank:
         began = time.perf_counter()
         about = {"model": self._job.model, "layout": self._job.layout, "ranks": self._job.ranks,
                  "seed": self._job.seed, "step": step}  # fmt: skip
-        with explained(self._place / sets.name(step), "made whole"):
+        with explain_failures(self._place / sets.name(step), "made whole"):
             sets.commit(self._place, step, self._sizes, about, syncs)
         return time.perf_counter() - began, syncs
 
@@ -120,21 +120,21 @@ class Rank:
         files = {name: [folder / file for folder in folders for file in dict.fromkeys(part.file for _, part in parts)]
                  for name, parts in (("mine", self._mine), ("theirs", self._theirs))}  # fmt: skip
         # the writer's pages are dirty without fsync, and the reader's may be old
-        together(comm, lambda: cache.drop(files["mine"]))
-        together(comm, lambda: cache.drop(files["theirs"]))
-        return caches(COLD, together(comm, lambda: (host_name(), cache.residency(files["theirs"]))))
+        run_on_all_ranks(comm, lambda: cache.drop(files["mine"]))
+        run_on_all_ranks(comm, lambda: cache.drop(files["theirs"]))
+        return caches(COLD, run_on_all_ranks(comm, lambda: (host_name(), cache.residency(files["theirs"]))))
 
-    def _read(self, step: int) -> dict[str, Any]:
+    def _read_checkpoint(self, step: int) -> dict[str, Any]:
         """One checkpoint, each part by another rank than its writer's. DataError where the set is not whole."""
         comm, folder = self._comm, self._place / sets.name(step)
-        together(comm, lambda: sets.whole(folder) if comm.rank == 0 else None)
-        _, seconds = self._timed(lambda: self._hands.read(folder, self._theirs, step))
+        run_on_all_ranks(comm, lambda: sets.whole(folder) if comm.rank == 0 else None)
+        _, seconds = self._time_all(lambda: self._hands.read(folder, self._theirs, step))
         return {"seconds": max(seconds), "rank_seconds": seconds}
 
     def _compare(self, step: int) -> int:
         """Bytes of a checkpoint that are as written; DataError where one is not."""
         folder = self._place / sets.name(step)
-        return sum(together(self._comm, lambda: self._hands.compare(folder, self._theirs, step)))
+        return sum(run_on_all_ranks(self._comm, lambda: self._hands.compare(folder, self._theirs, step)))
 
     def _remove(self, steps: range) -> None:
         for step in steps if self._comm.rank == 0 else ():
@@ -153,13 +153,13 @@ def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
     host = to_json(describe_host(Path(job.place))) if comm.host_rank == 0 else None
     hosts = {name: host for name, host in comm.allgather((host_name(), host)) if host is not None}
     about = {"generator": generator, "hosts": hosts, "rank_hosts": comm.allgather(host_name())}
-    caller.keep(about)
+    caller.save_part(about)
     trials: list[dict[str, Any]] = []
     with closing(Hands(content)) as hands:
         rank = Rank(job, comm, hands)
         for number in range(job.trials):
             trials.append({"trial": number, **rank.trial(number, caller)})
-            caller.keep(trials[-1])
+            caller.save_part(trials[-1])
     return {**about, "trials": trials}
 
 

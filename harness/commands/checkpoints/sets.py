@@ -54,14 +54,14 @@ def name(step: int) -> str:
     return f"global_epoch1_step{step}"
 
 
-def aside(place: Path, step: int) -> Path:
+def unfinished_folder(place: Path, step: int) -> Path:
     """The folder in which the set of a step is written."""
     return part_of(place / name(step))
 
 
 def commit(place: Path, step: int, sizes: Mapping[str, int], about: Mapping[str, Any], syncs: Syncs) -> None:
     """All files are written: add the manifest and give the set its name. OSError."""
-    folder = aside(place, step)
+    folder = unfinished_folder(place, step)
     manifest = part_of(folder / MANIFEST)
     content = {"schema": SCHEMA, **about, "files": dict(sizes)}
     with manifest.open("w") as file:
@@ -77,32 +77,32 @@ def commit(place: Path, step: int, sizes: Mapping[str, int], about: Mapping[str,
 def whole(folder: Path) -> dict[str, Any]:
     """The manifest of a set. DataError that says why a folder is none: cut short, files missing or of another size."""
     if folder.name.endswith(PART) or not folder.is_dir():
-        raise _broken(folder, "its writing did not end" if folder.is_dir() else "there is no such folder")
+        raise _broken_error(folder, "its writing did not end" if folder.is_dir() else "there is no such folder")
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
         sizes = {str(file): int(size) for file, size in manifest["files"].items()}
         known = manifest["schema"] == SCHEMA
     except FileNotFoundError:
-        raise _broken(folder, f"it has no {MANIFEST}, which is written last") from None
+        raise _broken_error(folder, f"it has no {MANIFEST}, which is written last") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _broken(folder, f"its {MANIFEST} cannot be read ({error})") from None
+        raise _broken_error(folder, f"its {MANIFEST} cannot be read ({error})") from None
     if not known:
-        raise _broken(folder, f"its {MANIFEST} is of another schema")
+        raise _broken_error(folder, f"its {MANIFEST} is of another schema")
     for file, size in sizes.items():
         path = folder / file
         if Path(file).name != file or not path.is_file():
-            raise _broken(folder, f"'{file}' is missing")
+            raise _broken_error(folder, f"'{file}' is missing")
         if path.stat().st_size != size:
-            raise _broken(folder, f"'{file}' has {path.stat().st_size} bytes, and {size} were written")
+            raise _broken_error(folder, f"'{file}' has {path.stat().st_size} bytes, and {size} were written")
     return dict(manifest)
 
 
-def _broken(folder: Path, why: str) -> DataError:
+def _broken_error(folder: Path, why: str) -> DataError:
     return DataError(f"{folder} is not a whole checkpoint: {why}. Use an earlier one, or write it again.")
 
 
 @contextmanager
-def explained(path: Path, done: str) -> Iterator[None]:
+def explain_failures(path: Path, done: str) -> Iterator[None]:
     """EnvironmentFailure for an error of the file system that tells file, reason, what is free there, and the fix."""
     try:
         yield

@@ -22,11 +22,11 @@ from dlio_bench.datagen.random_bytes import source, words
 from dlio_bench.errors import DataError
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.cluster.life import life
-from dlio_bench.harness.commands.checkpoints.parts import Part
-from dlio_bench.harness.commands.checkpoints.sets import Syncs, explained
+from dlio_bench.harness.commands.checkpoints.parts import FilePart
+from dlio_bench.harness.commands.checkpoints.sets import Syncs, explain_failures
 
 Words = npt.NDArray[np.uint64]
-Placed = Sequence[tuple[int, Part]]  # parts with their places in the whole list
+Placed = Sequence[tuple[int, FilePart]]  # parts with their places in the whole list
 CHUNK = 8 << 20  # bytes of a write, and of a read
 WORD = 8
 _MASK = (1 << 64) - 1
@@ -61,7 +61,7 @@ def empty() -> Words:
     return np.empty(CHUNK // WORD, np.uint64)
 
 
-def chunks(part: Part, number: int, place: int) -> Iterator[tuple[int, int, int]]:
+def chunks(part: FilePart, number: int, place: int) -> Iterator[tuple[int, int, int]]:
     """(key, offset in the file, bytes) of each chunk of a part. number: of the checkpoint; place: of the part in it."""
     for chunk, start in enumerate(range(0, part.bytes, CHUNK)):
         yield key(number, place, chunk), part.offset + start, min(CHUNK, part.bytes - start)
@@ -78,7 +78,7 @@ def key(number: int, place: int, chunk: int) -> int:
     return value ^ value >> 31
 
 
-class Written(Struct, frozen=True):
+class WrittenParts(Struct, frozen=True):
     """What a rank wrote, and its seconds: it waited for bytes that were still being made, and for fsync (synced).
 
     made: seconds of the thread that made bytes.
@@ -91,7 +91,7 @@ class Written(Struct, frozen=True):
     bytes: int
 
 
-def placed(parts: Sequence[Part], rank: int) -> list[tuple[int, Part]]:
+def parts_of_rank(parts: Sequence[FilePart], rank: int) -> list[tuple[int, FilePart]]:
     """The parts of one rank, with their places in the list."""
     return [(place, part) for place, part in enumerate(parts) if part.rank == rank]
 
@@ -108,14 +108,14 @@ class Hands:
         """End the thread."""
         self._maker.shutdown()
 
-    def write(self, folder: Path, mine: Placed, number: int, *, fsync: bool) -> Written:
+    def write(self, folder: Path, mine: Placed, number: int, *, fsync: bool) -> WrittenParts:
         """Write this rank's parts of checkpoint `number`. EnvironmentFailure that names the file and what is free."""
         syncs = Syncs(wanted=fsync)
         waited, made, done = 0.0, 0.0, 0
-        made_chunks = self._made(mine, number)
+        made_chunks = self._make_chunks(mine, number)
         for file, parts in groupby(mine, key=lambda entry: entry[1].file):
             path = folder / file
-            with explained(path, "written"), _opened(path, os.O_WRONLY | os.O_CREAT) as handle:
+            with explain_failures(path, "written"), _open_file(path, os.O_WRONLY | os.O_CREAT) as handle:
                 for _, part in parts:
                     left = part.bytes
                     while left:
@@ -127,9 +127,9 @@ class Hands:
                         done += len(content)
                         life.moves += 1
                 syncs.sync(handle)
-        return Written(waited, made, syncs.seconds, syncs.calls, done)
+        return WrittenParts(waited, made, syncs.seconds, syncs.calls, done)
 
-    def _made(self, mine: Placed, number: int) -> Iterator[tuple[memoryview, int, float]]:
+    def _make_chunks(self, mine: Placed, number: int) -> Iterator[tuple[memoryview, int, float]]:
         """(bytes, offset, seconds that making took) of each chunk; the next one is made while this one is used."""
 
         def make(buffer: int, key: int, size: int) -> tuple[memoryview, float]:
@@ -150,19 +150,19 @@ class Hands:
 
     def read(self, folder: Path, theirs: Placed, number: int) -> None:
         """Read parts that another rank wrote. Compares some bytes of each chunk. DataError, OSErrors told."""
-        self._through(folder, theirs, number, SAMPLED)
+        self._read_parts(folder, theirs, number, SAMPLED)
 
     def compare(self, folder: Path, theirs: Placed, number: int) -> int:
         """Read parts again and compare every byte with what was to be written: how many. DataError."""
-        return self._through(folder, theirs, number, None)
+        return self._read_parts(folder, theirs, number, None)
 
-    def _through(self, folder: Path, theirs: Placed, number: int, most: int | None) -> int:
+    def _read_parts(self, folder: Path, theirs: Placed, number: int, most: int | None) -> int:
         """Read parts; compare the first `most` bytes of each chunk, None: all. How many bytes were compared."""
         read, expected = self._buffers
         compared = 0
         for file, parts in groupby(theirs, key=lambda entry: entry[1].file):
             path = folder / file
-            with explained(path, "read"), _opened(path, os.O_RDONLY) as handle:
+            with explain_failures(path, "read"), _open_file(path, os.O_RDONLY) as handle:
                 for place, part in parts:
                     for key, offset, size in chunks(part, number, place):
                         content = memoryview(read).cast("B")[:size]
@@ -192,7 +192,7 @@ def _require_equal(path: Path, content: memoryview, wanted: memoryview, offset: 
 
 
 @contextmanager
-def _opened(path: Path, flags: int) -> Iterator[int]:
+def _open_file(path: Path, flags: int) -> Iterator[int]:
     handle = os.open(path, flags | os.O_CLOEXEC, 0o666)
     try:
         yield handle

@@ -15,14 +15,14 @@ from dlio_bench.benchmarks.grayscott.published import PUBLISHED, Settings
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster import watch
-from dlio_bench.harness.cluster.environment import describe_host, made, usable_cores
+from dlio_bench.harness.cluster.environment import describe_host, provenance, usable_cores
 from dlio_bench.harness.cluster.start import Ranks
 from dlio_bench.harness.commands.coupling.job import FILES, SST, Job
 from dlio_bench.harness.commands.coupling.options import WAYS, Options
 from dlio_bench.harness.commands.coupling.ways.files import MOST_RANKS
 from dlio_bench.harness.ground import defaults
 from dlio_bench.harness.ground.folders import output_folder, work_folder
-from dlio_bench.harness.ground.launching import launched
+from dlio_bench.harness.ground.launching import run_ranks
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.memory import memory
 from dlio_bench.harness.machine.temp_folders import temp_folder
@@ -40,7 +40,7 @@ from dlio_bench.reports.judging import judge
 from dlio_bench.reports.view.formatting import plural
 from dlio_bench.reports.view.sections import NAME
 from dlio_bench.units import format_bytes
-from dlio_bench.wrapping import wrapped
+from dlio_bench.wrapping import wrap
 
 STEPS = 200  # by default
 TINY_SIZE, TINY_STEPS, TINY_PLOTGAP = 16, 20, 5
@@ -59,14 +59,14 @@ def couple(options: Options) -> int:
     ranks = Ranks("commands.coupling.rank", job.ranks, 1, "mpirun", virtual=True)
     argv = ranks.start().argv  # what cannot be launched is refused before anything is made
     if options.dry_run:
-        print(json.dumps(_foreseen(job, argv)) if options.json else _planned(options, job, argv))
+        print(json.dumps(_plan_document(job, argv)) if options.json else _describe_plan(options, job, argv))
         return judge.PASS
     progress = Progress()
     with output_folder(options.out, f"couple-{options.simulation}") as folder:
         with _places(options, job) as placed:
-            show, share = progress.under("couple"), "choose one with --out"
-            measured = launched(ranks.start, placed, work_folder(folder), show, share=share, folder_stays=True)
-        progress.done()
+            show, share = progress.lines_under("couple"), "choose one with --out"
+            measured = run_ranks(ranks.start, placed, work_folder(folder), show, share=share, folder_stays=True)
+        progress.clear()
         document = report.complete(_document(options, job, measured))
         result_file.save(document, folder)
         view(document).write(folder / NAME)
@@ -112,7 +112,7 @@ def _job(options: Options, settings: Settings) -> Job:
         folders=(),
         meeting="",
         board="",
-        patience=watch.allowed() or FOREVER,
+        patience=watch.timeout() or FOREVER,
     )
 
 
@@ -187,7 +187,7 @@ def _document(options: Options, job: Job, measured: dict[str, Any]) -> report.Do
         "schema": report.SCHEMA,
         "kind": "couple",
         "simulation": options.simulation,
-        **made(),
+        **provenance(),
         "code_digest": job.code_digest,
         "settings": {**asdict(settings), "seed": job.seed, "kernel": job.kernel, "source": published.EXAMPLE},
         "outputs": settings.outputs,
@@ -218,7 +218,7 @@ def _document(options: Options, job: Job, measured: dict[str, Any]) -> report.Do
     return convert(content, report.Document)
 
 
-def _carried(job: Job) -> dict[str, dict[str, int]]:
+def _carried_bytes(job: Job) -> dict[str, dict[str, int]]:
     """Bytes of outputs in a case of each way: written and read through the file system, and sent in a stream.
 
     BP files add what ADIOS2 keeps with each output.
@@ -235,9 +235,9 @@ def _carried(job: Job) -> dict[str, dict[str, int]]:
     }
 
 
-def _foreseen(job: Job, argv: Sequence[str]) -> dict[str, Any]:
+def _plan_document(job: Job, argv: Sequence[str]) -> dict[str, Any]:
     """What --dry-run --json prints. Bytes beside `ways`: the most of any way."""
-    settings, carried = job.settings, _carried(job)
+    settings, carried = job.settings, _carried_bytes(job)
     return {
         "cases": list(job.cases),
         "trials": job.trials,
@@ -252,7 +252,7 @@ def _foreseen(job: Job, argv: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _told(carried: dict[str, int], place: str) -> str:
+def _describe_carried(carried: dict[str, int], place: str) -> str:
     """What one way carries in a case. place: where its files are."""
     written, read, sent = (format_bytes(carried[kind]) for kind in ("written_bytes", "read_bytes", "sent_bytes"))
     if carried["sent_bytes"]:
@@ -260,7 +260,7 @@ def _told(carried: dict[str, int], place: str) -> str:
     return f"{written} written and {read} read in a case, on {place}"
 
 
-def _planned(options: Options, job: Job, argv: Sequence[str]) -> str:
+def _describe_plan(options: Options, job: Job, argv: Sequence[str]) -> str:
     """What --dry-run prints."""
     settings, pfs = job.settings, options.emulate_pfs
     state, outputs = format_bytes(settings.output_bytes), plural(settings.outputs, "output")
@@ -271,9 +271,12 @@ def _planned(options: Options, job: Job, argv: Sequence[str]) -> str:
         "cases": f"{', '.join(job.cases)}; each {plural(job.warmups, 'time')} to warm up, then in "
         f"{plural(job.trials, 'trial')}",
         "memory": f"{format_bytes(job.consumers * settings.outputs * settings.output_bytes)} for the twins' reference",
-        **{way: _told(row, "this machine" if pfs is None else describe(pfs)) for way, row in _carried(job).items()},
+        **{
+            way: _describe_carried(row, "this machine" if pfs is None else describe(pfs))
+            for way, row in _carried_bytes(job).items()
+        },
         "checks": "number and CRC of every output, and that it is that of the run before the clock; else the command "
         "ends with status 5",
         "command": shlex.join(argv),
     }
-    return "\n".join(line for label, words in entries.items() for line in wrapped(words, f"  {label:<9}", 11))
+    return "\n".join(line for label, words in entries.items() for line in wrap(words, f"  {label:<9}", 11))

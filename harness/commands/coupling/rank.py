@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 from dlio_bench.harness.cluster.comm import Comm, Outgoing, Solo
 from dlio_bench.harness.cluster.entry import Caller, run_measuring_rank
 from dlio_bench.harness.commands.coupling.job import APART, FILES, REFERENCES, SOLVER_ALONE, SST, TWINS_ALONE, Job
-from dlio_bench.harness.commands.coupling.sides import Consumer, Producer, Timed
+from dlio_bench.harness.commands.coupling.sides import Consumer, Producer, SideTimes
 from dlio_bench.harness.commands.coupling.ways.files import FileInlet, FileOutlet
 from dlio_bench.harness.commands.coupling.ways.streams import StreamInlet, StreamOutlet
 from dlio_bench.harness.commands.coupling.ways.way import Inlet, MemoryInlet, MemoryOutlet, Outlet, checksum
@@ -40,7 +40,7 @@ class Rank:
         self._expected, self.range = self._reference()
 
     def run(self, case: str, place: str, board: Board | None) -> tuple[list[dict[str, Any] | None], list[float] | None]:
-        """One case: `Timed` of each rank, None of one that had no part in it; and what the file system carried.
+        """One case: `SideTimes` of each rank, None of one that had no part in it; and what the file system carried.
 
         place: the name of a folder for this case alone. BenchError where a side got something else than was computed.
         """
@@ -49,9 +49,9 @@ class Rank:
             folder.mkdir()
         self.comm.barrier()
         before = _traffic(board)  # before streams open: their heads are traffic too
-        end = self._opened(case, folder)
+        end = self._open_end(case, folder)
         self.comm.barrier()
-        timed: Timed | None = None
+        timed: SideTimes | None = None
         if self.producer is not None and end is not None:
             timed = self.producer.run(end)
         if case == APART:
@@ -65,14 +65,14 @@ class Rank:
         carried = None if before is None or after is None else [b - a for a, b in zip(before, after, strict=True)]
         return [None if side is None else asdict(side) for side in self.comm.allgather(timed)], carried
 
-    def _opened(self, case: str, folder: Path) -> Any:
+    def _open_end(self, case: str, folder: Path) -> Any:
         """This rank's end, None where it has no part in the case."""
         if self.producer is not None:
-            return None if case == TWINS_ALONE else self._outlet(self.producer, case, folder)
+            return None if case == TWINS_ALONE else self._open_outlet(self.producer, case, folder)
         assert self.consumer is not None
-        return None if case == SOLVER_ALONE else self._inlet(self.consumer, case, folder)
+        return None if case == SOLVER_ALONE else self._open_inlet(self.consumer, case, folder)
 
-    def _outlet(self, side: Producer, case: str, folder: Path) -> Outlet:
+    def _open_outlet(self, side: Producer, case: str, folder: Path) -> Outlet:
         job = self.job
         if case in REFERENCES:
             return MemoryOutlet(side.shape)
@@ -81,7 +81,7 @@ class Rank:
             return FileOutlet(folder, self._side_comm, side.part, job.consumers, queue, job.patience)
         return StreamOutlet(folder, case, self.comm.rank, side.part, job.consumers, job.queue)
 
-    def _inlet(self, side: Consumer, case: str, folder: Path) -> Inlet:
+    def _open_inlet(self, side: Consumer, case: str, folder: Path) -> Inlet:
         job = self.job
         if case in REFERENCES:
             return MemoryInlet(side.states)
@@ -106,12 +106,12 @@ class Rank:
             inbox = memoryview(bytearray(16 * max(part.planes for part in parts) * size**2))
             for state in self.consumer.states:
 
-                def arrived(source: int, content: memoryview, state: Any = state) -> None:
+                def store_planes(source: int, content: memoryview, state: Any = state) -> None:
                     part = parts[source]
                     fields = np.frombuffer(content, np.float64).reshape(2, part.planes, size, size)
                     state[:, part.first : part.first + part.planes] = fields
 
-                self.comm.exchange(iter(()), inbox, job.producers, arrived)
+                self.comm.exchange(iter(()), inbox, job.producers, store_planes)
                 expected.append(checksum(state))
                 least = np.minimum(least, state.min(axis=(1, 2, 3)))
                 most = np.maximum(most, state.max(axis=(1, 2, 3)))
@@ -133,7 +133,7 @@ def bind(number: int, ranks: int) -> int:
     return len(mine)
 
 
-def turned(cases: Sequence[str], trial: int) -> list[str]:
+def rotate_cases(cases: Sequence[str], trial: int) -> list[str]:
     """The cases in the order of a trial: each begins with another one, so that a drift of the machine meets all."""
     first = trial % len(cases)
     return [*cases[first:], *cases[:first]]
@@ -153,15 +153,15 @@ def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
     trials: {"trial", "warmup", "case", "sides", "traffic"} of each case; see `Rank.run`.
     """
     comm.barrier()  # the first one makes a file in shared memory: not while a rank that may be killed loads TensorFlow
-    caller.tell("computing the reference, compiling the twins")
+    caller.show_activity("computing the reference, compiling the twins")
     rank = Rank(job, comm)
     trials = []
     with ExitStack() as stack:
         board = stack.enter_context(Board.open(Path(job.board))) if job.board else None
         for number in range(-job.warmups, job.trials):
-            for case in turned(job.cases, number):
+            for case in rotate_cases(job.cases, number):
                 trial = f"trial {number + 1}/{job.trials}" if number >= 0 else "warm-up"
-                caller.tell(f"{trial}  {case}")
+                caller.show_activity(f"{trial}  {case}")
                 sides, traffic = rank.run(case, f"{case}-{number + job.warmups}".replace(" ", "-"), board)
                 about = {"trial": max(number, 0), "warmup": number < 0, "case": case}
                 trials.append({**about, "sides": sides, "traffic": traffic})

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
-from dlio_bench.benchmarks.grayscott.solver import Field, Halo, Solver, alone, slab
+from dlio_bench.benchmarks.grayscott.solver import Field, Halo, Solver, close_single_rank, slab
 from dlio_bench.errors import DataError
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.life import life
@@ -14,7 +14,7 @@ from dlio_bench.harness.commands.coupling.job import Job
 from dlio_bench.harness.commands.coupling.ways.way import Array, Inlet, Outlet, checksum
 
 
-class Timed(Struct, frozen=True):
+class SideTimes(Struct, frozen=True):
     """Seconds of one rank in one case, and of them those in which it waited for the other side or moved outputs.
 
     elapsed: of the solver until its last output is given out, of a twin until it has trained on it.
@@ -28,7 +28,7 @@ class Timed(Struct, frozen=True):
     loss: float | None = None
 
 
-def halo(comm: Comm, seconds: float) -> Halo:
+def halo_exchange(comm: Comm, seconds: float) -> Halo:
     """The planes that neighbouring slabs exchange, through the communicator of the solver's ranks.
 
     The Halo of this rank's slab, where rank r + 1 has the planes that follow those of rank r, periodically.
@@ -36,7 +36,7 @@ def halo(comm: Comm, seconds: float) -> Halo:
     TimeoutError after `seconds`: see Comm.swap.
     """
     if comm.size == 1:
-        return alone
+        return close_single_rank
     above, below = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
 
     def exchange(field: Field) -> None:
@@ -55,11 +55,11 @@ class Producer:
         self.part = slab(size, comm.size, comm.rank)
         self._settings = job.settings
         patience = job.patience
-        self._solver = Solver(job.settings, self.part, job.seed, halo(comm, patience), job.kernel)
+        self._solver = Solver(job.settings, self.part, job.seed, halo_exchange(comm, patience), job.kernel)
         self.shape = (2, self.part.planes, size, size)
         self._fields = np.empty(self.shape)
 
-    def run(self, outlet: Outlet) -> Timed:
+    def run(self, outlet: Outlet) -> SideTimes:
         """All steps, from the initial state on."""
         self._solver.reset()
         began, outputs = time.monotonic(), 0
@@ -68,7 +68,7 @@ class Producer:
             outlet.put(outputs, fields)
         elapsed = time.monotonic() - began
         outlet.close()
-        return Timed(elapsed, outlet.clock.waited, outlet.clock.moved, outputs)
+        return SideTimes(elapsed, outlet.clock.waited, outlet.clock.moved, outputs)
 
     def outputs(self) -> Iterator[Array]:
         """This rank's slab of each output; one array, filled again."""
@@ -96,7 +96,7 @@ class Consumer:
         self._held = [np.empty((2, size, size, size)) for _ in range(2)]
         self.twin = Twin(size, job.seed + number)
 
-    def run(self, inlet: Inlet, expected: list[int]) -> Timed:
+    def run(self, inlet: Inlet, expected: list[int]) -> SideTimes:
         """Take every output, and train on each with the one before. expected: checksum of each. DataError."""
         self.twin.reset()
         before, present = self._held
@@ -110,7 +110,7 @@ class Consumer:
             before, present = present, before
         inlet.close()
         clock = inlet.clock
-        return Timed(time.monotonic() - began, clock.waited, clock.moved, len(expected), loss)
+        return SideTimes(time.monotonic() - began, clock.waited, clock.moved, len(expected), loss)
 
 
 def require_state(number: int, state: Array, expected: int) -> None:

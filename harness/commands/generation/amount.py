@@ -41,7 +41,7 @@ def counts(layout: Layout, amount: Amount) -> dict[str, int]:
     if amount.files is not None:
         return _proportional(layout, amount.files, full)
     if amount.bytes is not None:
-        return _within(layout, amount.bytes)
+        return _largest_within(layout, amount.bytes)
     share = 1.0 if amount.fraction is None else amount.fraction
     if layout.split_counts is not None:
         return _proportional(layout, max(round(sum(full.values()) * share), len(full)), full)
@@ -90,7 +90,7 @@ def _proportional(layout: Layout, files: int, full: Mapping[str, int]) -> dict[s
     return files_of
 
 
-def _within(layout: Layout, limit: int) -> dict[str, int]:
+def _largest_within(layout: Layout, limit: int) -> dict[str, int]:
     """The largest proportional dataset of at most `limit` stored bytes."""
     full = {split.name: split.full_files for split in layout.splits}
     least = dict.fromkeys(full, 1)
@@ -99,16 +99,16 @@ def _within(layout: Layout, limit: int) -> dict[str, int]:
             f"--bytes {format_bytes(limit)} is less than one file of each split of {layout.workload} {layout.variant}, "
             f"which weigh {format_bytes(smallest)}. Ask for at least that."
         )
-    more = _first(
+    more = _first_reaching(
         len(full), lambda files: stored_bytes(layout, _proportional(layout, files, full)) > limit, sum(full.values())
     )
     return _proportional(layout, max(len(full), more - 1), full)
 
 
-def enough(layout: Layout, needed: int) -> dict[str, int]:
+def smallest_with(layout: Layout, needed: int) -> dict[str, int]:
     """The smallest proportional dataset whose training split weighs `needed`. UsageError for more than MOST_FILES."""
     full = {split.name: split.full_files for split in layout.splits}
-    files = _first(
+    files = _first_reaching(
         len(full),
         lambda files: sizes(layout, counts(layout, Amount(files=files)))[0].stored_bytes >= needed,
         sum(full.values()),
@@ -116,7 +116,7 @@ def enough(layout: Layout, needed: int) -> dict[str, int]:
     return counts(layout, Amount(files=files))
 
 
-def _first(low: int, reached: Callable[[int], bool], guess: int) -> int:
+def _first_reaching(low: int, reached: Callable[[int], bool], guess: int) -> int:
     """The smallest number of files from `low` on for which `reached` holds, as it does for all larger ones."""
     high = max(low, guess)
     while not reached(high):  # UsageError beyond MOST_FILES

@@ -16,7 +16,7 @@ from dlio_bench.datagen.generate import Made, local, make
 from dlio_bench.datagen.layout import Layout
 from dlio_bench.datagen.manifest import PROGRESS, spec_digest
 from dlio_bench.datagen.workers import ALONE, usual_workers, worker_pool
-from dlio_bench.datagen.writers import Work, Writer
+from dlio_bench.datagen.writers import FilesToWrite, Writer
 from dlio_bench.errors import UsageError, require_at_least
 from dlio_bench.harness.cluster import allocation
 from dlio_bench.harness.cluster.start import Ranks
@@ -41,7 +41,7 @@ def generate(options: GenerateOptions) -> int:
         if uploads.require_room(url, spec):
             print(json.dumps({"folder": url, "written_bytes": 0}) if options.json else f"{url} is complete already")
             return 0
-        options = replace(options, out=uploads.aside(url, spec, cache_folder()), raw=False)
+        options = replace(options, out=uploads.work_folder(url, spec, cache_folder()), raw=False)
     writer, launcher = _writer(options, layout, files)
     progress = Progress()
     made = make(
@@ -56,22 +56,22 @@ def generate(options: GenerateOptions) -> int:
     progress.show("looking for duplicate chunks")
     document = _facts(made, layout, launcher)
     if url:
-        document |= _uploaded(made.dataset, url, progress)
-    progress.done()
+        document |= _upload_dataset(made.dataset, url, progress)
+    progress.clear()
     print(json.dumps(document, indent=1) if options.json else _render(document))
     return 0
 
 
-def _uploaded(dataset: Dataset, url: str, progress: Progress) -> dict[str, Any]:
+def _upload_dataset(dataset: Dataset, url: str, progress: Progress) -> dict[str, Any]:
     """Upload the dataset, and remove it here: what is told of that."""
     total, done = sum(entry.bytes for entry in dataset.manifest.files), 0
 
-    def moved(size: int) -> None:
+    def show_uploaded(size: int) -> None:
         nonlocal done
         done += size
         progress.amount("uploading", done, total)
 
-    seconds = uploads.upload(dataset, url, moved)
+    seconds = uploads.upload(dataset, url, show_uploaded)
     shutil.rmtree(dataset.folder)
     return {"folder": url, "upload_seconds": seconds}
 
@@ -90,7 +90,7 @@ def _writer(options: GenerateOptions, layout: Layout, files: dict[str, int]) -> 
     require_at_least(1, nodes=nodes, ranks_per_node=per_node)
     ranks = Ranks("commands.generation.rank", nodes, per_node, options.launcher, allocation.are_virtual(nodes))
 
-    def job(work: Work) -> Job:
+    def job(work: FilesToWrite) -> Job:
         return Job(
             workload=layout.workload,
             variant=layout.variant,

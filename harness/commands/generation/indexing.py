@@ -36,7 +36,7 @@ def index_data(options: IndexOptions) -> int:
         return _index(options, None)
     objects.open_store(url).require_writable()
     progress = Progress()
-    with uploads.fetched(url, lambda size: progress.show(f"fetching {url}  {format_bytes(size)}")) as folder:
+    with uploads.download(url, lambda size: progress.show(f"fetching {url}  {format_bytes(size)}")) as folder:
         return _index(replace(options, folder=folder), url)
 
 
@@ -53,16 +53,16 @@ def _index(options: IndexOptions, url: str | None) -> int:
         more = "".join(f" {note}." for note in chosen.notes)
         raise UsageError(
             f"{folder} holds no file that could be of {layout.workload} {layout.variant} by its name. "
-            f"{_instead(layout, others, _fitting(folder, layout))}{more}"
+            f"{_suggest_layout(layout, others, _fitting(folder, layout))}{more}"
         )
     names = list(chosen.names)
     layout = as_stored(folder.absolute(), layout, names)
-    examined = list(_examined(folder.absolute(), layout, names))
+    examined = list(_examine_files(folder.absolute(), layout, names))
     refused = [file for file in examined if file.refusal]
     by_library = CONTAINERS[layout.container].by_library
     if refused and by_library:  # what plain reads cannot serve, the container's own library may
         filtered = replace(layout, container=by_library)
-        as_filtered = list(_examined(folder.absolute(), filtered, names))
+        as_filtered = list(_examine_files(folder.absolute(), filtered, names))
         still_refused = [file for file in as_filtered if file.refusal]
         # what it refuses, too, is refused for its reason: being compressed is none
         if not options.skip_bad or len(still_refused) < len(refused):
@@ -104,7 +104,7 @@ def _fitting(folder: Path, layout: Layout, name: str | None = None) -> list[str]
     return [variant for variant, alike in fitting.items() if alike or not any(fitting.values())]
 
 
-def _instead(layout: Layout, others: Sequence[str], fitting: Sequence[str]) -> str:
+def _suggest_layout(layout: Layout, others: Sequence[str], fitting: Sequence[str]) -> str:
     """What to do with a folder that has no file of the layout."""
     if fitting:
         return f"It holds files of --variant {' or '.join(fitting)}."
@@ -145,7 +145,7 @@ def _write(
     }
 
 
-def _examined(folder: Path, layout: Layout, names: Sequence[str]) -> Iterator[Indexed]:
+def _examine_files(folder: Path, layout: Layout, names: Sequence[str]) -> Iterator[Indexed]:
     """Read every file, in order; by local processes if there is much to read."""
     progress = Progress()
     sizes = [(folder / name).stat().st_size for name in names]
@@ -157,7 +157,7 @@ def _examined(folder: Path, layout: Layout, names: Sequence[str]) -> Iterator[In
             done += size
             progress.amount("reading", done, sum(sizes))
             yield file
-    progress.done()
+    progress.clear()
 
 
 def _lines(document: dict[str, Any]) -> list[str]:

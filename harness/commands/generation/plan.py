@@ -9,7 +9,7 @@ from dlio_bench.benchmarks import registry
 from dlio_bench.benchmarks.layouts import find_layout
 from dlio_bench.datagen.layout import RANDOM, Layout
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.commands.generation.amount import enough, sizes
+from dlio_bench.harness.commands.generation.amount import sizes, smallest_with
 from dlio_bench.harness.commands.generation.options import PlanDataOptions
 from dlio_bench.reports.view.table import table_lines
 from dlio_bench.units import format_bytes, format_seconds
@@ -20,12 +20,12 @@ TIMES_MEMORY = 5  # MLPerf Storage benchmark rules: the dataset is at least five
 def plan_data(options: PlanDataOptions) -> int:
     """The whole command. UsageError."""
     layout = find_layout(registry.find(options.workload), options.variant, tiny=False, fill=RANDOM)
-    document = facts(layout, options)
+    document = plan_facts(layout, options)
     print(json.dumps(document, indent=1) if options.json else render(document))
     return 0
 
 
-def facts(layout: Layout, options: PlanDataOptions) -> dict[str, Any]:
+def plan_facts(layout: Layout, options: PlanDataOptions) -> dict[str, Any]:
     """The plan as JSON: sizes in bytes, times in seconds. UsageError for counts out of range."""
     if options.memory_per_node is None and not options.full:
         raise UsageError(
@@ -34,7 +34,7 @@ def facts(layout: Layout, options: PlanDataOptions) -> dict[str, Any]:
     memory = None if options.memory_per_node is None else options.nodes * options.memory_per_node
     needed = None if memory is None else TIMES_MEMORY * memory
     published = {split.name: split.full_files for split in layout.splits}
-    files = published if options.full else enough(layout, needed or 0)
+    files = published if options.full else smallest_with(layout, needed or 0)
     amount = "--full" if files == published else f"--files {sum(files.values())}"
     is_default = layout.variant == registry.find(layout.workload).default_variant
     variant = "" if is_default else f" --variant {layout.variant}"

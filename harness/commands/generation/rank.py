@@ -12,13 +12,13 @@ from msgspec import to_builtins
 from dlio_bench.benchmarks import registry
 from dlio_bench.benchmarks.layouts import find_layout
 from dlio_bench.datagen.manifest import PROGRESS, spec_digest
-from dlio_bench.datagen.writers import Finished, Raw, Timing, Work, raw_share, together, write_file
+from dlio_bench.datagen.writers import FilesToWrite, Finished, RawWrites, Timing, combine_raw, raw_share, write_file
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.entry import Caller, require_same, run_measuring_rank
 from dlio_bench.harness.cluster.job import SavedJob
 from dlio_bench.harness.cluster.start import Ranks
 from dlio_bench.harness.ground.folders import remove_works
-from dlio_bench.harness.ground.launching import launched
+from dlio_bench.harness.ground.launching import run_ranks
 
 _LOOK_SECONDS = 0.5  # between two looks at what the ranks have finished
 _KEPT = "the finished files are kept, and the same command goes on with them"
@@ -43,21 +43,23 @@ class Job(SavedJob, frozen=True):
     spec: str
 
 
-def by_ranks(ranks: Ranks, meeting: Path, job_of: Callable[[Work], Job], work: Work, finished: Finished) -> Timing:
+def by_ranks(
+    ranks: Ranks, meeting: Path, job_of: Callable[[FilesToWrite], Job], work: FilesToWrite, finished: Finished
+) -> Timing:
     """Write by ranks. BenchError with a rank's own message when one fails."""
     remove_works(meeting.parent)  # of a generation that was killed
     job, share = job_of(work), "name one with --out"
-    with _watched(work, finished):  # whose records tell what is finished: ranks say nothing
-        timing = launched(ranks.start, job, meeting, lambda _: None, share=share, lost=_KEPT, folder_stays=True)
-    return Timing(timing["processes"], timing["seconds"], Raw(**timing["raw"]))
+    with _watch_records(work, finished):  # whose records tell what is finished: ranks say nothing
+        timing = run_ranks(ranks.start, job, meeting, lambda _: None, share=share, lost=_KEPT, folder_stays=True)
+    return Timing(timing["processes"], timing["seconds"], RawWrites(**timing["raw"]))
 
 
 @contextmanager
-def _watched(work: Work, finished: Finished) -> Iterator[None]:
+def _watch_records(work: FilesToWrite, finished: Finished) -> Iterator[None]:
     """Report files as their records appear, whichever node writes them; at the end, all that remain."""
     remaining, end = set(work.todo), threading.Event()
 
-    def look() -> None:
+    def report_new() -> None:
         names = {path.stem for path in (work.folder / PROGRESS).glob("*.npz")}
         for number in sorted(number for number in remaining if f"{number:07d}" in names):
             remaining.discard(number)
@@ -65,7 +67,7 @@ def _watched(work: Work, finished: Finished) -> Iterator[None]:
 
     def watch() -> None:
         while not end.wait(_LOOK_SECONDS):
-            look()
+            report_new()
 
     for number in work.todo:  # records of files that are not whole would count them too early
         (work.folder / PROGRESS / f"{number:07d}.npz").unlink(missing_ok=True)
@@ -76,7 +78,7 @@ def _watched(work: Work, finished: Finished) -> Iterator[None]:
     finally:
         end.set()
         watcher.join()
-    look()
+    report_new()
 
 
 def write(job: Job, comm: Comm, _caller: Caller) -> dict[str, Any]:
@@ -85,7 +87,9 @@ def write(job: Job, comm: Comm, _caller: Caller) -> dict[str, Any]:
     layout = find_layout(workload, job.variant, tiny=job.tiny, fill=job.fill, sorted_by=job.sorted_by)
     require_same(comm, "idea of the dataset", job.spec, spec_digest(layout, job.counts, job.seed), "installation")
     mine = job.todo[comm.rank :: comm.size]
-    work = Work(layout, layout.files(job.counts), mine, Path(job.folder), job.seed, job.bytes, job.file_bytes, job.raw)
+    work = FilesToWrite(
+        layout, layout.files(job.counts), mine, Path(job.folder), job.seed, job.bytes, job.file_bytes, job.raw
+    )
     raw = _raw(work, comm)
     comm.barrier()
     started = time.monotonic()
@@ -96,12 +100,12 @@ def write(job: Job, comm: Comm, _caller: Caller) -> dict[str, Any]:
     return timing
 
 
-def _raw(work: Work, comm: Comm) -> Raw:
+def _raw(work: FilesToWrite, comm: Comm) -> RawWrites:
     """Half of the raw writes, by all ranks at the same time."""
     if not work.raw:
-        return Raw()
+        return RawWrites()
     comm.barrier()
-    return together(comm.allgather(raw_share(work, comm.size)))
+    return combine_raw(comm.allgather(raw_share(work, comm.size)))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ class Sorted(Struct, frozen=True):
     notes: tuple[str, ...]  # what was guessed, or decided against a name
 
 
-def named_split(name: str) -> str | None:
+def split_from_path(name: str) -> str | None:
     """The split that a path names: the outermost of its folders that has a word for one, else the file's name."""
     for part in PurePosixPath(name).parts:
         if split := _of_part(part):
@@ -44,10 +44,10 @@ def sort(layout: Layout, names: Sequence[str], fallback: str | None = None) -> S
     known = tuple(split.name for split in layout.splits)
     if fallback is not None and fallback not in known:
         raise unknown("--split", fallback, known)
-    named = {name: named_split(name) for name in names}
+    named = {name: split_from_path(name) for name in names}
     silent = [name for name, split in named.items() if split is None]
     notes: list[str] = []
-    drawn = _drawn(layout, names) if fallback is None and len(silent) == len(names) else None
+    drawn = _published_draw(layout, names) if fallback is None and len(silent) == len(names) else None
     if drawn is not None:
         notes.append("no folder or name says which split a file is of: the published draw over the sorted names does")
     elif silent:
@@ -81,7 +81,7 @@ def _of_part(part: str) -> str | None:
     return splits.pop() if len(splits) == 1 else None
 
 
-def _drawn(layout: Layout, names: Sequence[str]) -> dict[str, str] | None:
+def _published_draw(layout: Layout, names: Sequence[str]) -> dict[str, str] | None:
     """The published draw of splits over sorted names; None where the layout's own names tell its splits apart."""
     if layout.joint_files is None:
         return None
@@ -89,6 +89,6 @@ def _drawn(layout: Layout, names: Sequence[str]) -> dict[str, str] | None:
         specs = layout.files(counts(layout, Amount(files=len(names))))
     except UsageError:  # fewer files than splits, or more than published: no draw
         return None
-    if all(named_split(spec.name) for spec in specs if spec.split != TRAIN):
+    if all(split_from_path(spec.name) for spec in specs if spec.split != TRAIN):
         return None
     return dict(zip(sorted(names), (spec.split for spec in sorted(specs, key=lambda spec: spec.name)), strict=True))

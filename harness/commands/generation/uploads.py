@@ -24,7 +24,7 @@ AT_ONCE = 8  # files on their way
 Moved = Callable[[int], None]  # told the bytes of each file that is through
 
 
-def aside(url: str, spec: str, cache: Path) -> Path:
+def work_folder(url: str, spec: str, cache: Path) -> Path:
     """Where the dataset with this `spec` is made for `url`: a generation goes on there where it stopped."""
     store = objects.open_store(url)
     mark = hashlib.sha256("\n".join((store.endpoint, url, spec)).encode()).hexdigest()[:12]
@@ -76,15 +76,15 @@ def upload(dataset: Dataset, url: str, moved: Moved) -> float:
     sizes = _sizes(dataset.manifest)
     tables = {name: (dataset.folder / name).stat().st_size for name in (EXTENTS, CHECKSUMS)}
 
-    def put(name: str) -> int:
+    def upload_file(name: str) -> int:
         store.put(name, dataset.folder / name)
         return sizes.get(name, 0)
 
     # tables first: by them, an upload that did not end is known as ours
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for size in interruptible(lambda: map(put, tables)):
+        for size in interruptible(lambda: map(upload_file, tables)):
             moved(size)
-        for size in interruptible(lambda: pool.map(put, sizes)):
+        for size in interruptible(lambda: pool.map(upload_file, sizes)):
             moved(size)
     require_arrived(store, sizes | tables)
     store.put(NAME, dataset.folder / NAME)
@@ -109,7 +109,7 @@ def require_arrived(store: objects.Store, sizes: dict[str, int]) -> None:
 
 
 @contextmanager
-def fetched(url: str, moved: Moved) -> Iterator[Path]:
+def download(url: str, moved: Moved) -> Iterator[Path]:
     """A temporary folder with all objects of `url` as files. EnvironmentFailure where there is no room for them."""
     store = objects.open_store(url)
     sizes = store.sizes()

@@ -18,7 +18,7 @@ from dlio_bench.harness.commands.generation.options import VerifyOptions
 from dlio_bench.harness.ground.folders import cache_folder
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.temp_folders import temp_folder
-from dlio_bench.harness.storage.object_store import mirrored
+from dlio_bench.harness.storage.object_store import mirror_tables
 from dlio_bench.signals import interruptible
 from dlio_bench.units import format_bytes
 from dlio_bench.wrapping import printable
@@ -31,7 +31,7 @@ def verify(options: VerifyOptions) -> int:
     if not 0 <= options.sample_fraction <= 1:
         raise UsageError(f"--sample-fraction {options.sample_fraction} is not a share. Write one from 0 to 1.")
     url = objects.url_of(options.folder)
-    dataset = open_dataset(options.folder if url is None else mirrored(url, cache_folder()))
+    dataset = open_dataset(options.folder if url is None else mirror_tables(url, cache_folder()))
     layout = layout_of(dataset)
     can_remake = remakable(dataset, layout)
     numbers = set(files_to_remake(dataset, options.sample_fraction)) if can_remake else set()
@@ -46,7 +46,7 @@ def verify(options: VerifyOptions) -> int:
         if problem:
             bad.append({"file": dataset.manifest.files[number].name, "problem": problem})
     bad += [{"file": "", "problem": problem} for problem in _auxiliary_damage(dataset)]
-    progress.done()
+    progress.clear()
     document = {
         "folder": dataset.home,
         "digest": dataset.digest,

@@ -36,7 +36,7 @@ def render(script: Script) -> str:
         "job-name": script.name,
         "nodes": str(script.nodes),
         **({} if script.ranks_per_node is None else {"ntasks-per-node": str(script.ranks_per_node)}),
-        "time": clock(script.minutes),
+        "time": format_minutes(script.minutes),
         **script.options,
         "output": f"{script.name}-%j.log",
         "open-mode": "append",
@@ -73,7 +73,7 @@ def _start(script: Script) -> str:
     )
 
 
-def clock(minutes: int) -> str:
+def format_minutes(minutes: int) -> str:
     """Minutes as sbatch takes them: 90 -> 1:30:00."""
     return f"{minutes // 60}:{minutes % 60:02}:00"
 

@@ -53,7 +53,7 @@ def _run(given: opt.Given) -> int:
         {result.workload.name for result in results},
         {result.policy.alias or result.policy.name for result in results},
     )
-    judgement = judge(kinds.each(pairs, documents), asked, unreadable)
+    judgement = judge(kinds.all_measured(pairs, documents), asked, unreadable)
     outcome.write(results, judgement)
     print(as_json(judgement) if options.json else judgement_text.render(judgement), end="")
     return outcome.status(judgement)

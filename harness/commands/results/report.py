@@ -73,9 +73,9 @@ def _run(given: opt.Given) -> int:
     path = options.out or _default(options.results)
     refuse_other_files(path)
     campaign = acceptance.of_folder(options.results[0]) if len(options.results) == 1 else None
-    shown, others = kinds.apart(options.results)
+    shown, others = kinds.split_kinds(options.results)
     checkpoints = of_checkpoints(others)
-    if campaign is None and (own := shown or kinds.apart([*checkpoints])[0]):
+    if campaign is None and (own := shown or kinds.split_kinds([*checkpoints])[0]):
         if len(options.results) > 1 or len(own) > 1 or options.limits is not None or any(map(has_runs, others)):
             raise UsageError(
                 f"'{next(iter(own))}' has a page of its own, without limits. Name it alone; `dlio-bench judge` applies "
@@ -86,7 +86,7 @@ def _run(given: opt.Given) -> int:
         count = 1
     else:
         pairs = load_all(options.results)
-        html.write(pairs, path, _judged(pairs, [*checkpoints.values()], options), campaign)
+        html.write(pairs, path, _judgement(pairs, [*checkpoints.values()], options), campaign)
         count = len(pairs)
     size = path.stat().st_size
     print(json.dumps({"report": str(path), "results": count, "bytes": size}) if options.json else f"report   {path}")
@@ -106,7 +106,7 @@ def _figures(options: Options, folder: Path) -> int:
     return 0
 
 
-def _judged(
+def _judgement(
     pairs: "Sequence[tuple[Result, Steps]]", checkpoints: "Sequence[Document]", options: Options
 ) -> "Judgement | None":
     """By the limits that are named; else the judgement that the folder holds of all these results, as they were."""
@@ -116,7 +116,7 @@ def _judged(
     from dlio_bench.reports.judging import judge, judgement
 
     if options.limits is not None:
-        return judge.judge(kinds.each(pairs, checkpoints), limited.load(options.limits))
+        return judge.judge(kinds.all_measured(pairs, checkpoints), limited.load(options.limits))
     if any(ALTERED in result.marks for result, _ in pairs):
         return None
     digests = [result.digest for result, _ in pairs] + [document.digest for document in checkpoints]

@@ -38,8 +38,8 @@ def _run(given: opt.Given) -> int:
     from dlio_bench.reports.view import kinds
 
     options = Options(**given)
-    shown, others = kinds.apart(options.results)
-    shown |= kinds.apart([*of_checkpoints(others)])[0]
+    shown, others = kinds.split_kinds(options.results)
+    shown |= kinds.split_kinds([*of_checkpoints(others)])[0]
     runs = [path for path in others if has_runs(path)]
     results = [result for result, _ in load_all(runs)] if runs else []
     if options.json:
@@ -49,7 +49,7 @@ def _run(given: opt.Given) -> int:
         "\n".join(view.text(verbose=options.verbose) for _, view in shown.values()), end="\n" * bool(shown and results)
     )
     if results:
-        print(f"{text.render(results, verbose=options.verbose)}{repetition.told(results)}", end="")
+        print(f"{text.render(results, verbose=options.verbose)}{repetition.describe_differences(results)}", end="")
     return 0
 
 

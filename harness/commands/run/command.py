@@ -24,15 +24,15 @@ from dlio_bench.harness.commands.run.asked.request import Request, look_up
 from dlio_bench.harness.commands.run.asked.sizing import TrialSize
 from dlio_bench.harness.commands.run.asked.tracing import SPANS
 from dlio_bench.harness.commands.run.asked.training import require_labelled
-from dlio_bench.harness.commands.run.measurement import first_look, local_tiers, measure, placed, plan_launch, sized
+from dlio_bench.harness.commands.run.measurement import extend, first_look, local_tiers, measure, place_job, plan_launch
 from dlio_bench.harness.commands.run.resuming import Finished
-from dlio_bench.harness.commands.run.told.building import Setting
+from dlio_bench.harness.commands.run.told.building import RunSetting
 from dlio_bench.harness.commands.run.told.dry import describe
 from dlio_bench.harness.commands.run.told.foresight import expected_seconds, least_seconds
 from dlio_bench.harness.ground.folders import output_folder
 from dlio_bench.harness.ground.options import DIRECT
 from dlio_bench.harness.ground.progress import Progress
-from dlio_bench.harness.live.journal import Journal, recorded
+from dlio_bench.harness.live.journal import Journal, open_journal
 from dlio_bench.harness.live.status import DONE
 from dlio_bench.harness.storage.direct import alignment_of
 from dlio_bench.reports import kinds, storage
@@ -49,7 +49,7 @@ from dlio_bench.reports.numbers.meetings import Steps
 from dlio_bench.reports.traces import timeline
 
 
-class Work(Struct, frozen=True):
+class RunTask(Struct, frozen=True):
     """What is to be measured, and how. earlier: results that the run repeats."""
 
     request: Request
@@ -67,15 +67,15 @@ def run(options: Options, earlier: Sequence[Result] = ()) -> int:
 
     earlier: results that this run repeats.
     """
-    options, asked = with_limits(data.located(options))
+    options, asked = with_limits(data.with_local_tables(options))
     options.outcome.require_files()
     progress = Progress()
     record = resuming.record_of(options, earlier)
-    state = None if options.dry_run else resuming.begun_before(options, record)
-    if not options.dry_run and (pairs := resuming.finished_before(options, record)):
+    state = None if options.dry_run else resuming.decided_state(options, record)
+    if not options.dry_run and (pairs := resuming.finished_results(options, record)):
         print(f"This run was finished before in {options.out}: nothing is measured.", file=sys.stderr)
         folder = options.out or Path()
-        judgement, status = _judged(pairs, asked, folder, progress, options)
+        judgement, status = _judge_and_report(pairs, asked, folder, progress, options)
         _print(pairs, folder, judgement, options)
         return status
     if state is not None:
@@ -84,8 +84,8 @@ def run(options: Options, earlier: Sequence[Result] = ()) -> int:
     if asked is not None:
         require_covered(request, asked)
     require_machine(options)
-    data.await_given(options, progress)
-    source = data.source(request, _held(request))
+    data.await_generation(options, progress)
+    source = data.source(request, _most_held_bytes(request))
     yardstick = None if options.storage is None else storage.load(options.storage)
     size = request.trial_size(source.samples)
     if not request.looks_first:  # after which a trial may have more steps
@@ -108,15 +108,15 @@ def run(options: Options, earlier: Sequence[Result] = ()) -> int:
 
     with (
         output_folder(options.out, options.workload, goes_on=True) as folder,
-        recorded(folder) as journal,
+        open_journal(folder) as journal,
         local_tiers(options) as tiers,
     ):
         progress.heard = journal.preparing
-        place = resuming.Folder(folder, record, state or resuming.State(seed=planned[0].seed))
-        work = Work(request, source, size, planned, earlier, yardstick, progress, journal)
-        pairs, failure = _measured(work, place, tiers)
+        place = resuming.Folder(folder, record, state or resuming.RunState(seed=planned[0].seed))
+        work = RunTask(request, source, size, planned, earlier, yardstick, progress, journal)
+        pairs, failure = _measure_all(work, place, tiers)
         progress.show("writing the report")
-        judgement, status = _judged(pairs, asked, folder, progress, options)
+        judgement, status = _judge_and_report(pairs, asked, folder, progress, options)
         if failure is not None:
             _print(pairs, folder, judgement, options)
             raise failure
@@ -126,7 +126,9 @@ def run(options: Options, earlier: Sequence[Result] = ()) -> int:
     return status
 
 
-def _measured(work: Work, place: resuming.Folder, tiers: tuple[str, ...]) -> tuple[list[Finished], BenchError | None]:
+def _measure_all(
+    work: RunTask, place: resuming.Folder, tiers: tuple[str, ...]
+) -> tuple[list[Finished], BenchError | None]:
     """The results of all node counts; of those that are finished, with the reason, where the run was stopped.
 
     BenchError if none is.
@@ -138,8 +140,8 @@ def _measured(work: Work, place: resuming.Folder, tiers: tuple[str, ...]) -> tup
     place.require_dataset(dataset.digest)
     require_labelled(request.options, dataset)
     sharded = data.make_shards(work.planned[0], dataset, progress)
-    planned, size = _sized(work, place, dataset, tiers)
-    finished = {job.nodes: place.finished(job) for job in planned}
+    planned, size = _size_jobs(work, place, dataset, tiers)
+    finished = {job.nodes: place.finished_results(job) for job in planned}
     left = [job for job in planned if not finished[job.nodes]]
     resumed = [job.nodes for job in planned if finished[job.nodes]]
     if resumed:
@@ -150,11 +152,11 @@ def _measured(work: Work, place: resuming.Folder, tiers: tuple[str, ...]) -> tup
         from dlio_bench.harness.commands.run.predicted.prediction import forecast
 
         predicted = forecast(request.options, planned, dataset, place.path, progress)
-    setting = Setting(request, dataset, (*size.notes, *sharded), work.yardstick)
+    setting = RunSetting(request, dataset, (*size.notes, *sharded), work.yardstick)
     try:
         for template in left:
             least = least_seconds(request, work.source, template)
-            with place.measuring(template, least), placed(template, dataset, tiers) as job:
+            with place.measuring(template, least), place_job(template, dataset, tiers) as job:
                 work.journal.begin(
                     tuple(job.readers),
                     planned.index(template),
@@ -171,21 +173,23 @@ def _measured(work: Work, place: resuming.Folder, tiers: tuple[str, ...]) -> tup
                     epochs=job.all_epochs,
                     epoch_seconds=size.trial_steps / size.epochs * job.step_seconds,
                 )
-                for measured, steps in measure(job, setting, place.path, progress, place.of, work.journal):
-                    drafted = measured if predicted is None else predicted.beside(measured, job)
-                    finished[job.nodes].append(_saved(repetition.noted(drafted, work.earlier), steps, place))
+                for measured, steps in measure(job, setting, place.path, progress, place.result_folder, work.journal):
+                    drafted = measured if predicted is None else predicted.add_prediction(measured, job)
+                    finished[job.nodes].append(
+                        _save_result(repetition.with_earlier(drafted, work.earlier), steps, place)
+                    )
     except (BenchError, KeyboardInterrupt) as error:
-        failure = resuming.stopped(error, _flat(finished), place.path)
+        failure = resuming.stopped_error(error, _flat(finished), place.path)
         if not _flat(finished):
             raise failure from error
-        return [_saved(resuming.marked(known), steps, place) for known, steps in _flat(finished)], failure
+        return [_save_result(resuming.with_mark(known), steps, place) for known, steps in _flat(finished)], failure
     for nodes in resumed:
-        finished[nodes] = [_saved(resuming.unmarked(known), steps, place) for known, steps in finished[nodes]]
+        finished[nodes] = [_save_result(resuming.without_mark(known), steps, place) for known, steps in finished[nodes]]
     return _flat(finished), None
 
 
-def _sized(
-    work: Work, place: resuming.Folder, dataset: Dataset, tiers: tuple[str, ...]
+def _size_jobs(
+    work: RunTask, place: resuming.Folder, dataset: Dataset, tiers: tuple[str, ...]
 ) -> tuple[Sequence[Job], TrialSize]:
     """The jobs and the size of their trials, after a first look if they need one. A run that goes on keeps them."""
     if (size := place.state.size) is not None:
@@ -193,7 +197,7 @@ def _sized(
     if not work.request.looks_first:
         return work.planned, work.size
     looks = [first_look(job, work.request, dataset, tiers, place.path, work.progress) for job in work.planned]
-    planned, size = sized(work.planned, work.size, work.request.minimum, [each for look in looks for each in look])
+    planned, size = extend(work.planned, work.size, work.request.minimum, [each for look in looks for each in look])
     require_written(work.request.options, size.trial_steps)
     place.note(size=size)
     return planned, size
@@ -203,29 +207,29 @@ def _flat(finished: Mapping[int, Sequence[Finished]]) -> list[Finished]:
     return [pair for pairs in finished.values() for pair in pairs]
 
 
-def _judged(
+def _judge_and_report(
     pairs: Sequence[Finished], asked: Limits | None, folder: Path, progress: Progress, options: Options
 ) -> tuple[Judgement | None, int]:
     """Judge, and write the page and what a CI job takes; the exit status too."""
     from dlio_bench.reports.run import html
 
-    judgement = None if asked is None else judged(pairs, asked, folder)
+    judgement = None if asked is None else judge_results(pairs, asked, folder)
     html.write(pairs, folder / "report.html", judgement)
-    progress.done()
+    progress.clear()
     results = [complete for complete, _ in pairs]
     options.outcome.write(results, judgement)
     status = judge.exit_status(results)
     return judgement, status if judgement is None else judge.gravest([status, options.outcome.status(judgement)])
 
 
-def _saved(drafted: Draft, steps: Steps, place: resuming.Folder) -> Finished:
+def _save_result(drafted: Draft, steps: Steps, place: resuming.Folder) -> Finished:
     """Complete a draft, and save it in its own folder below that of the run."""
     complete, plan = result.complete(drafted, steps), drafted.plan
-    result.save(complete, steps, place.of(complete.policy.alias, plan))
+    result.save(complete, steps, place.result_folder(complete.policy.alias, plan))
     return complete, steps
 
 
-def _held(request: Request) -> tuple[int, ...]:
+def _most_held_bytes(request: Request) -> tuple[int, ...]:
     """The most bytes that staging buffers and tiers of the run hold (see Request.files)."""
     if request.options.data is not None or request.options.tiny or not request.minimum.seconds:
         return ()
@@ -254,7 +258,7 @@ def _print(pairs: Sequence[Finished], folder: Path, judgement: Judgement | None,
     else:
         if judgement is not None:
             print(judgement_text.render(judgement))
-        print(f"{text.render(results, verbose=options.verbose)}{repetition.told(results)}")
+        print(f"{text.render(results, verbose=options.verbose)}{repetition.describe_differences(results)}")
         print(f"  results  {folder}\n  report   {folder / 'report.html'}")
         if SPANS in options.trace:
             print(f"  spans    {timeline.spans_in(folder)} recorded, for: dlio-bench trace {shlex.quote(str(folder))}")
@@ -291,8 +295,8 @@ def require_covered(request: Request, asked: Limits) -> None:
         )
 
 
-def judged(finished: Sequence[tuple[Result, Steps]], asked: Limits, folder: Path) -> Judgement:
+def judge_results(finished: Sequence[tuple[Result, Steps]], asked: Limits, folder: Path) -> Judgement:
     """Judge what was measured, by the limits that are for it, and write judgement.json into the folder of the run."""
-    judgement = judge.judge(kinds.each(finished), asked, partial=True)
+    judgement = judge.judge(kinds.all_measured(finished), asked, partial=True)
     write_whole(folder / NAME, as_json(judgement).encode())
     return judgement

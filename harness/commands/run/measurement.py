@@ -27,7 +27,7 @@ from dlio_bench.harness.commands.run.asked.tracing import SPANS, XPLANE
 from dlio_bench.harness.commands.run.measured import documents, unfinished_spans
 from dlio_bench.harness.commands.run.measured.documents import JobMeasured, ReaderMeasured
 from dlio_bench.harness.commands.run.measured.outlook import SAMPLE
-from dlio_bench.harness.commands.run.told.building import Setting, build
+from dlio_bench.harness.commands.run.told.building import RunSetting, build
 from dlio_bench.harness.ground.folders import work_folder
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.live.journal import Journal
@@ -69,7 +69,7 @@ def local_tiers(options: Options) -> Iterator[tuple[str, ...]]:
 
 
 @contextmanager
-def placed(template: Job, dataset: Dataset, tiers: tuple[str, ...]) -> Iterator[Job]:
+def place_job(template: Job, dataset: Dataset, tiers: tuple[str, ...]) -> Iterator[Job]:
     """The job with its dataset, the folders of its nodes, and the mounts of the emulated file system if it has one.
 
     On real hosts the ranks make the mounts.
@@ -94,7 +94,7 @@ def plan_launch(job: Job, work: Path = JOB) -> Launch:
 
 def measure(
     job: Job,
-    setting: Setting,
+    setting: RunSetting,
     folder: Path,
     progress: Progress,
     place: Callable[[str, Job], Path] | None = None,
@@ -112,7 +112,7 @@ def measure(
     start = plan_launch(job, work.resolve())
     launched_at, ready, began, verifying = time.monotonic(), 0.0, False, False
 
-    def heard(event: dict[str, Any]) -> None:
+    def handle_event(event: dict[str, Any]) -> None:
         nonlocal ready, began, verifying
         if event["event"] == "ready":
             ready = time.monotonic() - launched_at
@@ -131,14 +131,14 @@ def measure(
     finished = tuple(job.readers)
     try:
         env = {**os.environ, **start.env}
-        retries = launch(start.argv, env, work, heard, log=folder / LOG, one_host=start.one_host)
+        retries = launch(start.argv, env, work, handle_event, log=folder / LOG, one_host=start.one_host)
     except (BenchError, KeyboardInterrupt) as error:
         finished = tuple(reader for reader in job.readers if (work / f"{reader}.json").exists())
         if began and SPANS in job.options.trace and place is not None:
             _rescue(job, [reader for reader in job.readers if reader not in finished], setting, work, place)
         if not finished:
             raise
-        signals.met()
+        signals.mark_handled()
         failure = error
         damage = str(error) if verifying and isinstance(error, DataError) else None
     measured = documents.load(work / MEASURED_FILE, JobMeasured)
@@ -146,7 +146,7 @@ def measure(
     environment = replace(measured.environment, launcher=started, startup_seconds=ready)
     measured = replace(measured, environment=environment)
     for reader in finished:
-        reader_measured, steps = _left(work, reader, damage)
+        reader_measured, steps = _collect_left(work, reader, damage)
         yield build(reader, setting, measured, reader_measured, steps), steps
         if SPANS in job.options.trace and place is not None:
             (work / f"{reader}-{SPANS_NAME}").replace(place(reader, job) / SPANS_NAME)
@@ -155,7 +155,7 @@ def measure(
                     (work / f"{reader}-{name}").replace(place(reader, job) / name)
     if failure is not None:
         raise failure
-    stacks.keep(work, folder)
+    stacks.save_stacks(work, folder)
     shutil.rmtree(work)
 
 
@@ -165,14 +165,14 @@ def first_look(
     """Seconds of the first and of a later epoch of each reader of a job, which count in no result."""
     options = replace(template.options, verify=False, trace=())
     short = replace(template, options=options, epochs=2, trials=1, warmup_trials=0, validation=None)
-    with placed(short, dataset, tiers) as job:
+    with place_job(short, dataset, tiers) as job:
         progress.begin(f"{job.heading}  first look", trials=job.all_trials, epochs=job.all_epochs)
-        drafts = list(measure(job, Setting(request, dataset, ()), folder, progress))
+        drafts = list(measure(job, RunSetting(request, dataset, ()), folder, progress))
     epochs = [drafted.trials[0].epochs for drafted, _ in drafts]
     return [(first.seconds, later.seconds) for first, later in epochs]
 
 
-def sized(
+def extend(
     planned: Sequence[Job], size: TrialSize, minimum: Minimum, seconds: Sequence[EpochSeconds]
 ) -> tuple[list[Job], TrialSize]:
     """The jobs and their size, with as many epochs as the fastest reader needs for a long enough trial."""
@@ -187,7 +187,7 @@ def sized(
     return [replace(job, epochs=epochs) for job in planned], longer
 
 
-def _left(work: Path, reader: str, damage: str | None) -> tuple[ReaderMeasured, Steps]:
+def _collect_left(work: Path, reader: str, damage: str | None) -> tuple[ReaderMeasured, Steps]:
     """What the ranks left of a reader. damage: see ReaderMeasured; of readers that are not verified."""
     measured = documents.load(work / f"{reader}.json", ReaderMeasured)  # written after the arrays
     if measured.verified is None:
@@ -196,7 +196,9 @@ def _left(work: Path, reader: str, damage: str | None) -> tuple[ReaderMeasured, 
         return measured, dict(arrays)
 
 
-def _rescue(job: Job, readers: Sequence[str], setting: Setting, work: Path, place: Callable[[str, Job], Path]) -> None:
+def _rescue(
+    job: Job, readers: Sequence[str], setting: RunSetting, work: Path, place: Callable[[str, Job], Path]
+) -> None:
     """Keep what ranks had recorded of unfinished readers. The failure that ended them is told, and none of this."""
     with suppress(OSError):
         names = [file.name for file in setting.dataset.manifest.files]

@@ -51,7 +51,7 @@ def _run(given: opt.Given) -> int:
 
     asked = {name: value for name, value in given.items() if name != "origin"}
     if (origin := given.get("origin")) is not None:
-        repeated, earlier = repeat.asked(origin, asked)
+        repeated, earlier = repeat.load_repeat(origin, asked)
         if note := repeat.incomplete(origin, earlier):
             print(f"dlio-bench: {note}", file=sys.stderr)
         return command.run(repeated, earlier)

@@ -10,15 +10,15 @@ from msgspec.structs import fields, replace
 from dlio_bench.datagen import objects
 from dlio_bench.datagen.manifest import NAME, file_sha256
 from dlio_bench.errors import DataError, UsageError
-from dlio_bench.harness.commands.run.asked.jobs import BY_NODES, restored
+from dlio_bench.harness.commands.run.asked.jobs import BY_NODES, options_from_document
 from dlio_bench.harness.commands.run.asked.options import COLD, Options
 from dlio_bench.harness.commands.run.asked.request import look_up
 from dlio_bench.harness.ground.folders import cache_folder
-from dlio_bench.harness.storage.object_store import mirrored
+from dlio_bench.harness.storage.object_store import mirror_tables
 from dlio_bench.reports.document.collection import load_all
 from dlio_bench.reports.document.marks import ALTERED, FIRST_EPOCH_COLD, INTERRUPTED
 from dlio_bench.reports.document.types import Result
-from dlio_bench.reports.view.formatting import listed
+from dlio_bench.reports.view.formatting import join_words
 
 MAY_DIFFER = (
     "out", "json", "dry_run", "data", "cache_dir", "local_tier", "storage", "launcher", "limits", "junit", "markdown",
@@ -26,7 +26,7 @@ MAY_DIFFER = (
 )  # fmt: skip
 
 
-def asked(origin: Path, given: Mapping[str, Any]) -> tuple[Options, list[Result]]:
+def load_repeat(origin: Path, given: Mapping[str, Any]) -> tuple[Options, list[Result]]:
     """The options that repeat the run of the results in `origin`, and these results.
 
     given: what the user gave beside --from, by field of Options. UsageError if that would change the run, if the
@@ -37,7 +37,7 @@ def asked(origin: Path, given: Mapping[str, Any]) -> tuple[Options, list[Result]
         raise DataError(
             f"'{origin}' was altered after it was written, so that nobody knows what was run. Use the original files."
         )
-    merged = _merged(origin, results, [_options(origin, result) for result in results])
+    merged = _merge_runs(origin, results, [_options(origin, result) for result in results])
     refused = [name for name, value in given.items() if name not in MAY_DIFFER and value != getattr(merged, name)]
     if refused:
         allowed = ", ".join(f"--{name.replace('_', '-')}" for name in MAY_DIFFER)
@@ -57,7 +57,7 @@ def incomplete(origin: Path, results: Sequence[Result]) -> str | None:
     """That the earlier run was interrupted, what it measured, and how to measure the rest; None for a whole run."""
     if not any(INTERRUPTED in result.marks for result in results):
         return None
-    there = listed([str(count) for count in sorted({result.plan.nodes for result in results})])
+    there = join_words([str(count) for count in sorted({result.plan.nodes for result in results})])
     return (
         f"'{origin}' is of a run that was interrupted: it has results of {there} node{'s' * (there != '1')} alone, and "
         f"only these are repeated. For all that was asked for, run its command again: {shlex.join(results[0].command)}."
@@ -78,7 +78,7 @@ def _options(origin: Path, result: Result) -> Options:
             f"{result.plan.seed}, for --seed)."
         )
     try:
-        options = restored(result.options)
+        options = options_from_document(result.options)
     except ValueError as error:
         raise DataError(
             f"The options in '{origin}' are not those of a run ({error}). Use the original file, or the version that "
@@ -88,7 +88,7 @@ def _options(origin: Path, result: Result) -> Options:
     return replace(options, cache=FIRST_EPOCH_COLD) if first else options
 
 
-def _merged(origin: Path, results: Sequence[Result], kept: Sequence[Options]) -> Options:
+def _merge_runs(origin: Path, results: Sequence[Result], kept: Sequence[Options]) -> Options:
     """One run of all results: its readers and node counts, with the sizes that each node count has of its own."""
     first, readers, nodes = kept[0], _unique(each.readers[0] for each in kept), _unique(each.nodes[0] for each in kept)
     for each in kept[1:]:
@@ -121,7 +121,7 @@ def _data(result: Result, given: Mapping[str, Any]) -> Path:
     states = []
     for place in dict.fromkeys(places):
         if url := objects.url_of(place):
-            place = mirrored(url, cache_folder(given.get("cache_dir")))  # noqa: PLW2901 - the same dataset, as a folder
+            place = mirror_tables(url, cache_folder(given.get("cache_dir")))  # noqa: PLW2901 - the same dataset, as a folder
         manifest = place / NAME
         actual = file_sha256(manifest) if manifest.is_file() else None
         if actual == dataset.digest:

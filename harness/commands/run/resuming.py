@@ -19,7 +19,7 @@ from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.asked.sizing import TrialSize
-from dlio_bench.harness.commands.run.told.foresight import expected
+from dlio_bench.harness.commands.run.told.foresight import revised_seconds
 from dlio_bench.harness.ground import unfinished
 from dlio_bench.harness.ground.folders import UNFINISHED
 from dlio_bench.harness.ground.launching import why_ended
@@ -44,7 +44,7 @@ class Done(Struct, frozen=True):
     seconds: float
 
 
-class State(Struct, frozen=True, kw_only=True):
+class RunState(Struct, frozen=True, kw_only=True):
     """What a run has decided. size: of its trials, after a first look; dataset: the digest, once there is one.
 
     results: the digests of all results, once the run is finished.
@@ -59,14 +59,14 @@ class State(Struct, frozen=True, kw_only=True):
 
 def record_of(options: Options, earlier: Sequence[Result]) -> unfinished.Record:
     """The record of a run: every option that changes what is measured. earlier: results that it repeats."""
-    measured = replace(options.unmeasured, dry_run=False)
+    measured = replace(options.measured_options, dry_run=False)
     return unfinished.new_record(asdict(measured) | {"repeats": [known.digest for known in earlier]})
 
 
 class Folder:
     """The folder of a run at work, with its record."""
 
-    def __init__(self, folder: Path, record: unfinished.Record, state: State) -> None:
+    def __init__(self, folder: Path, record: unfinished.Record, state: RunState) -> None:
         self.path, self.state = folder, state
         self._record = record
         self.note()
@@ -87,12 +87,12 @@ class Folder:
         self.note(results=[known.digest for known in results])
         unfinished.finish(self.path)
 
-    def finished(self, job: Job) -> list[Finished]:
+    def finished_results(self, job: Job) -> list[Finished]:
         """The results of a node count that is finished; none where it has to be measured."""
         if all(done.nodes != job.nodes for done in self.state.done):
             return []
         try:
-            pairs = [result.load(self.of(alias, job)) for alias in job.readers]
+            pairs = [result.load(self.result_folder(alias, job)) for alias in job.readers]
         except BenchError:  # damaged, or gone, since
             return []
         same = all(
@@ -102,7 +102,7 @@ class Folder:
         )
         return pairs if same else []
 
-    def of(self, alias: str | None, job: Job | Plan) -> Path:
+    def result_folder(self, alias: str | None, job: Job | Plan) -> Path:
         """Where the result of a reader goes."""
         return self.path / f"{alias}-{job.nodes}x{job.ranks_per_node}"
 
@@ -112,42 +112,42 @@ class Folder:
         others = [done for done in self.state.done if done.nodes != job.nodes]
         walltime.require(
             f"{job.workload} on {plural(job.nodes, 'node')}",
-            expected(least, [(done.foreseen, done.seconds) for done in others]),
+            revised_seconds(least, [(done.foreseen, done.seconds) for done in others]),
         )
         for alias in job.readers:  # an interrupted run leaves readers that had all their trials
-            shutil.rmtree(self.of(alias, job), ignore_errors=True)
+            shutil.rmtree(self.result_folder(alias, job), ignore_errors=True)
         began = time.monotonic()
         yield
         self.note(done=[*others, Done(job.nodes, least, time.monotonic() - began)])
 
 
-def marked(known: Result) -> Draft:
+def with_mark(known: Result) -> Draft:
     """A result with the mark of an interrupted run."""
-    return replace(known, marks=[*unmarked(known).marks, INTERRUPTED])
+    return replace(known, marks=[*without_mark(known).marks, INTERRUPTED])
 
 
-def unmarked(known: Result) -> Draft:
+def without_mark(known: Result) -> Draft:
     """A result without the mark of an interrupted run."""
     return replace(known, marks=[mark for mark in known.marks if mark != INTERRUPTED])
 
 
-def begun_before(options: Options, record: unfinished.Record) -> State | None:
+def decided_state(options: Options, record: unfinished.Record) -> RunState | None:
     """What the run had decided that was stopped in the folder of --out; None where there is none to go on with.
 
     UsageError, EnvironmentFailure for another run.
     """
-    before = unfinished.stopped_record(options.out, record)
+    before = unfinished.load_stopped(options.out, record)
     if before is None or options.out is None:
         return None
     try:
-        return convert(before.state, State)
+        return convert(before.state, RunState)
     except ValueError as error:
         raise UsageError(
             f"'{options.out / UNFINISHED}' does not say what was begun there ({error}). Choose a new folder."
         ) from None
 
 
-def finished_before(options: Options, record: unfinished.Record) -> list[Finished]:
+def finished_results(options: Options, record: unfinished.Record) -> list[Finished]:
     """The results of this very run, if they are all in the folder of --out; else nothing.
 
     A batch script that is submitted again, or begun again by the scheduler, gives all of its commands again.
@@ -155,11 +155,11 @@ def finished_before(options: Options, record: unfinished.Record) -> list[Finishe
     """
     if times := walltime.restarts(os.environ):
         print(f"Slurm has begun this job again: restart {times}.", file=sys.stderr)
-    facts = unfinished.finished_state(options.out, record)
+    facts = unfinished.load_finished(options.out, record)
     if facts is None or options.out is None:
         return []
     try:
-        state, pairs = convert(facts, State), load_all([options.out])
+        state, pairs = convert(facts, RunState), load_all([options.out])
     except (BenchError, ValueError):  # damaged, or gone, since
         return []
     by_digest = {known.digest: (known, steps) for known, steps in pairs}
@@ -170,7 +170,7 @@ def finished_before(options: Options, record: unfinished.Record) -> list[Finishe
     return [by_digest[digest] for digest in state.results]
 
 
-def _require_dataset(state: State, digest: str, folder: Path) -> None:
+def _require_dataset(state: RunState, digest: str, folder: Path) -> None:
     """EnvironmentFailure if the run began on other data."""
     if state.dataset not in (None, digest):
         raise EnvironmentFailure(
@@ -179,7 +179,7 @@ def _require_dataset(state: State, digest: str, folder: Path) -> None:
         )
 
 
-def stopped(error: BenchError | KeyboardInterrupt, kept: Sequence[Finished], folder: Path) -> BenchError:
+def stopped_error(error: BenchError | KeyboardInterrupt, kept: Sequence[Finished], folder: Path) -> BenchError:
     """The error that ends a run which was stopped, with the command that goes on. kept: what it has finished."""
     kind, why = why_ended(error)
     if rescued := sorted(folder.glob(f"*/{UNFINISHED_NAME}")):

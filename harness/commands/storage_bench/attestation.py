@@ -15,46 +15,46 @@ def attestation(
 ) -> dict[str, Any]:
     """{"attested", "found"}: proven or not, and what was seen. `trials` as of `rank.measure`."""
     if stored:
-        return _stored(trials)
+        return _attest_store(trials)
     if mode == COLD and direct:
         return _direct(trials)
     shares = [trial["resident_share"] for trial in trials]
     if any(trial["memory_backed"] for trial in trials):
         # in memory whatever the kernel says of its pages
-        return _judged(mode != COLD, "the files lie in memory (tmpfs): they are always warm")
+        return _attestation(mode != COLD, "the files lie in memory (tmpfs): they are always warm")
     if hidden := [trial for trial in trials if not trial["attestable"]]:
         done = "dropped" if mode == COLD else "read"
-        return _judged(False, f"{done} before each trial, but not attestable: {hidden[0]['note']}")
+        return _attestation(False, f"{done} before each trial, but not attestable: {hidden[0]['note']}")
     if mode == COLD:
         worst = max(shares)
         left = format_percent(worst, 2)
         finding = f"page cache dropped before each trial, at most {left} of the files left in it (mincore)"
-        return _judged(worst <= MOST_RESIDENT, finding)
+        return _attestation(worst <= MOST_RESIDENT, finding)
     least = min(shares)
     finding = f"files read before each trial, at least {format_percent(least, 2)} of them in the page cache (mincore)"
-    return _judged(least >= LEAST_WARM, finding)
+    return _attestation(least >= LEAST_WARM, finding)
 
 
 def _direct(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Direct reads pass the page cache, so that the device delivers, and counts, what they bring."""
     if hidden := [trial for trial in trials if not trial["attestable"]]:
-        return _judged(False, f"{PAST}, but not attestable: {hidden[0]['note']}")
+        return _attestation(False, f"{PAST}, but not attestable: {hidden[0]['note']}")
     known = [trial["device_bytes"] / trial["bytes"] for trial in trials if trial["device_bytes"] is not None]
     if not known:
-        return _judged(True, f"{PAST}; what the device delivered is not known")
+        return _attestation(True, f"{PAST}; what the device delivered is not known")
     least = min(known)
     finding = f"{PAST}: the device delivered at least {format_percent(least, 1)} of the bytes of a trial"
-    return _judged(least >= 1 - MOST_RESIDENT, finding)
+    return _attestation(least >= 1 - MOST_RESIDENT, finding)
 
 
-def _stored(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _attest_store(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Objects are in no page cache of this machine, so that the store delivers, and counts, what is requested."""
     least, retries = min(trial["device_bytes"] / trial["bytes"] for trial in trials), sum(t["retries"] for t in trials)
     finding = (
         f"an object store has no page cache on this machine: it delivered at least {format_percent(least, 1)} of the "
         f"bytes of a trial; caches of its own cannot be seen; {retries} requests made again after a failure"
     )
-    return _judged(least >= 1 - MOST_RESIDENT, finding)
+    return _attestation(least >= 1 - MOST_RESIDENT, finding)
 
 
 def caches(mode: str, by_rank: Sequence[tuple[str, Residency]]) -> dict[str, Any]:
@@ -85,5 +85,5 @@ def furthest_share(mode: str, by_rank: Sequence[tuple[str, Residency]]) -> float
     return max(shares) if mode == COLD else min(shares)
 
 
-def _judged(attested: bool, finding: str) -> dict[str, Any]:
+def _attestation(attested: bool, finding: str) -> dict[str, Any]:
     return {"attested": attested, "found": finding}

@@ -13,7 +13,7 @@ import numpy as np
 from dlio_bench import __version__
 from dlio_bench.benchmarks.layouts import layout_of
 from dlio_bench.datagen import objects
-from dlio_bench.datagen.dataset import missing_or_resized, open_dataset
+from dlio_bench.datagen.dataset import changed_files, open_dataset
 from dlio_bench.errors import DataError, UsageError
 from dlio_bench.free_space import free_bytes
 from dlio_bench.harness.cluster import allocation
@@ -22,21 +22,21 @@ from dlio_bench.harness.cluster.environment import timestamp
 from dlio_bench.harness.cluster.start import Ranks
 from dlio_bench.harness.commands.storage_bench import in_objects, sizing
 from dlio_bench.harness.commands.storage_bench.attestation import attestation
-from dlio_bench.harness.commands.storage_bench.folder import EMPTY, claimed, write_files
+from dlio_bench.harness.commands.storage_bench.folder import EMPTY, claim_work_folder, write_files
 from dlio_bench.harness.commands.storage_bench.options import COLD, Options
 from dlio_bench.harness.commands.storage_bench.plan import Files, samples_in
 from dlio_bench.harness.commands.storage_bench.rank import SAMPLES_FILE, Job
 from dlio_bench.harness.commands.storage_bench.reading import REQUEST
 from dlio_bench.harness.ground import options as opt
 from dlio_bench.harness.ground.folders import cache_folder, require_file, require_storage, work_folder
-from dlio_bench.harness.ground.launching import launched
+from dlio_bench.harness.ground.launching import run_ranks
 from dlio_bench.harness.ground.options import DIRECT
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.machine.memory import memory
-from dlio_bench.harness.machine.mounts import described_mount
+from dlio_bench.harness.machine.mounts import mount_document
 from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.storage.direct import alignment_of, require_folder
-from dlio_bench.harness.storage.object_store import mirrored, require_ranges
+from dlio_bench.harness.storage.object_store import mirror_tables, require_ranges
 from dlio_bench.reports import storage as report
 from dlio_bench.reports.document.files import write_whole
 from dlio_bench.reports.document.typed import to_json
@@ -65,10 +65,10 @@ def storage(options: Options) -> int:
         files = _dataset_files(options, scales) if options.data else _test_files(options, scales, place, seed, progress)
         if url is not None and options.data is None:
             progress.show(f"uploading test objects to {url}")
-            files = stack.enter_context(in_objects.uploaded(url, files))
+            files = stack.enter_context(in_objects.upload_files(url, files))
         _require_memory(options, scales, files)
         measured = [_measure(options, scale, files, place, seed, progress) for scale in scales]
-    progress.done()
+    progress.clear()
     document = report.complete(_draft(options, files, seed, measured))
     content = json.dumps(to_json(document), indent=1, allow_nan=False)
     print(content if options.json else report.view(document).text(), end="\n" if options.json else "")
@@ -142,7 +142,7 @@ def _meeting_place(options: Options, given: Allocation | None) -> Iterator[Path]
     Nodes that were given meet in the folder in which the command starts, as each has a temporary folder of its own.
     """
     if options.folder is not None and objects.url_of(options.folder) is None:
-        with claimed(options.folder) as place:
+        with claim_work_folder(options.folder) as place:
             yield place
     else:
         with temp_folder("dlio-bench-storage-", None if given is None else Path.cwd()) as place:
@@ -163,15 +163,15 @@ def _dataset_files(options: Options, scales: Sequence[Ranks]) -> Files:
     """The first training files of a dataset, as many as are enough or as --size allows (at least one)."""
     assert options.data is not None
     url = objects.url_of(options.data)
-    dataset = open_dataset(options.data if url is None else mirrored(url, cache_folder()))
+    dataset = open_dataset(options.data if url is None else mirror_tables(url, cache_folder()))
     layout_of(dataset)
-    if bad := missing_or_resized(dataset):
+    if bad := changed_files(dataset):
         raise DataError(
             f"The dataset in {options.data} is not whole: {bad[0]}. Restore the files, or generate it anew."
         )
     entries, most = dataset.training_files, max(_readers(options, scales))
     sample = sum(entry.bytes for entry in entries) // sum(entry.samples for entry in entries)
-    limit = sizing.enough(sample, most) if options.size is None else options.size
+    limit = sizing.steady_bytes(sample, most) if options.size is None else options.size
     count = sizing.first_files([entry.bytes for entry in entries], limit)
     samples = samples_in(dataset, count)
     sizing.require_samples(len(samples), most, count, options.data)
@@ -208,7 +208,7 @@ def _measure(
     work = work_folder(place)
     work.mkdir()
     np.save(work / SAMPLES_FILE, files.samples)
-    return launched(scale.start, job, work, progress.under("reading"), share="name one as DIR")
+    return run_ranks(scale.start, job, work, progress.lines_under("reading"), share="name one as DIR")
 
 
 def _draft(options: Options, files: Files, seed: int, measured: list[dict[str, Any]]) -> dict[str, Any]:
@@ -223,7 +223,7 @@ def _draft(options: Options, files: Files, seed: int, measured: list[dict[str, A
         "created": timestamp(),
         "version": __version__,
         "folder": folder,
-        "mount": described_mount(given.absolute()) if url is None else in_objects.described(url),
+        "mount": mount_document(given.absolute()) if url is None else in_objects.describe_store(url),
         "hosts": sorted({host for document in measured for host in document["hosts"]}),
         "workload": None if options.data or options.sample_size else options.workload or DEFAULT_WORKLOAD,
         "made": options.data is None,

@@ -11,8 +11,8 @@ from dlio_bench.atomic_files import write_at
 from dlio_bench.datagen.random_bytes import octets, source
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.commands.storage_bench.plan import Files, samples_of
-from dlio_bench.harness.commands.storage_bench.sizing import Shape
-from dlio_bench.harness.ground.folders import WORK, locked
+from dlio_bench.harness.commands.storage_bench.sizing import FileSetShape
+from dlio_bench.harness.ground.folders import WORK, lock_folder
 from dlio_bench.units import format_bytes
 
 NAME = "dlio-bench-storage"
@@ -21,7 +21,7 @@ _BLOCK = 4 << 20
 
 
 @contextmanager
-def claimed(folder: Path) -> Iterator[Path]:
+def claim_work_folder(folder: Path) -> Iterator[Path]:
     """A new folder in `folder`, held against other processes and removed with all that is in it, however this ends.
 
     What a killed process left there is removed first. The ranks' work folder stays where an error's message refers to
@@ -32,8 +32,8 @@ def claimed(folder: Path) -> Iterator[Path]:
         f"Another process is measuring in {place}, and the two would slow each other. Wait until it has ended, or "
         "choose another folder on other storage."
     )
-    with locked(place.parent, busy=busy):
-        _make(place)
+    with lock_folder(place.parent, busy=busy):
+        _make_folder(place)
         kept = False
         try:
             _clear(place, keep_work=False)
@@ -42,14 +42,14 @@ def claimed(folder: Path) -> Iterator[Path]:
             kept = str(place / WORK) in str(error)
             raise
         finally:
-            with _undisturbed():
+            with _defer_signals():
                 if kept:
                     _clear(place, keep_work=True)
                 else:
                     shutil.rmtree(place, ignore_errors=True)
 
 
-def write_files(place: Path, shape: Shape, seed: int, report: Callable[[int, int], None]) -> Files:
+def write_files(place: Path, shape: FileSetShape, seed: int, report: Callable[[int, int], None]) -> Files:
     """Make the test files in `place`, synced; `report(done, total)` gets bytes. EnvironmentFailure."""
     paths = [place / f"{FILE}{number:07d}" for number in range(shape.files)]
     report(0, shape.bytes)
@@ -69,7 +69,7 @@ def write_files(place: Path, shape: Shape, seed: int, report: Callable[[int, int
     return Files(tuple(map(str, paths)), (shape.file_bytes,) * shape.files, samples_of(shape))
 
 
-def _make(place: Path) -> None:
+def _make_folder(place: Path) -> None:
     """Make the folder if it is absent. UsageError where the name is taken by something else, EnvironmentFailure."""
     try:
         place.mkdir(exist_ok=True)
@@ -96,7 +96,7 @@ def _clear(place: Path, *, keep_work: bool) -> None:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def _defer_signals() -> Iterator[None]:
     """Signals wait until the end: a second Ctrl-C must not leave half of the files."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     try:

@@ -29,18 +29,18 @@ def are_objects(paths: Sequence[str]) -> bool:
 
 
 @contextmanager
-def uploaded(url: str, files: Files) -> Iterator[Files]:
+def upload_files(url: str, files: Files) -> Iterator[Files]:
     """The files as objects below `url`, removed afterwards; the files themselves go. EnvironmentFailure."""
     store = objects.open_store(f"{url}/{NAME}-{secrets.token_hex(4)}")
     names = [Path(path).name for path in files.paths]
 
-    def put(path: str) -> None:
+    def upload_file(path: str) -> None:
         store.put(Path(path).name, Path(path))
         Path(path).unlink()
 
     try:
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            for _ in interruptible(lambda: pool.map(put, files.paths)):
+            for _ in interruptible(lambda: pool.map(upload_file, files.paths)):
                 pass
         yield replace(files, paths=tuple(f"{store.url}/{name}" for name in names))
     except BaseException:
@@ -74,7 +74,7 @@ def read(
     """All `reads` (object, offset, bytes, ...), in requests of at most `request` bytes, into the start of `buffer`."""
     cost = Cost()
     for file, offset, length, *_ in reads:
-        store, name = _named(paths[file])
+        store, name = _store_and_name(paths[file])
         for at in range(0, length, request):
             if stopped():
                 return
@@ -83,15 +83,15 @@ def read(
 
 def look_at(path: str) -> None:
     """Ask for what the store knows of an object (HEAD)."""
-    store, name = _named(path)
+    store, name = _store_and_name(path)
     store.etag(name)
 
 
-def _named(path: str) -> tuple[objects.Store, str]:
+def _store_and_name(path: str) -> tuple[objects.Store, str]:
     url, _, name = path.rpartition("/")
     return objects.open_store(url), name
 
 
-def described(url: str) -> dict[str, Any]:
+def describe_store(url: str) -> dict[str, Any]:
     """What stands in the place of a file system's mount."""
     return {"point": url, "type": "object store", "source": objects.endpoint(), "options": []}

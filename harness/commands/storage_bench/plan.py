@@ -7,7 +7,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from dlio_bench.datagen.dataset import Dataset
-from dlio_bench.harness.commands.storage_bench.sizing import Shape
+from dlio_bench.harness.commands.storage_bench.sizing import FileSetShape
 from dlio_bench.harness.plan.orders import permutation
 
 Reads = npt.NDArray[np.int64]
@@ -29,7 +29,7 @@ class Files(Struct, frozen=True, eq=False):
         return round(float(self.samples[:, 2].mean()))
 
 
-def samples_of(shape: Shape) -> Reads:
+def samples_of(shape: FileSetShape) -> Reads:
     """The samples of test files, one behind the other."""
     number = np.arange(shape.samples, dtype=np.int64)
     file, row = np.divmod(number, shape.samples_per_file)
@@ -75,7 +75,7 @@ def front_to_back(sizes: Sequence[int], readers: int, reader: int) -> Reads:
     return np.asarray(reads[high > low])
 
 
-def shuffled(samples: Reads, readers: int, reader: int, seed: int, trial: int) -> Reads:
+def shuffled_share(samples: Reads, readers: int, reader: int, seed: int, trial: int) -> Reads:
     """A reader's share of all samples in the random order of a trial: each sample is one reader's, once."""
     return np.asarray(samples[permutation(len(samples), trial, seed)[reader::readers]])
 
@@ -84,4 +84,4 @@ def share(files: Files, pattern: str, readers: int, reader: int, seed: int, tria
     """What one reader of `readers` reads in a trial of a pattern."""
     if pattern == SEQUENTIAL:
         return front_to_back(files.sizes, readers, reader)
-    return shuffled(files.samples, readers, reader, seed, trial)
+    return shuffled_share(files.samples, readers, reader, seed, trial)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from dlio_bench.datagen import objects
-from dlio_bench.harness.cluster.comm import Comm, together
+from dlio_bench.harness.cluster.comm import Comm, run_on_all_ranks
 from dlio_bench.harness.cluster.entry import Caller, run_measuring_rank
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.cluster.job import SavedJob
@@ -47,8 +47,10 @@ def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
     reads: for each pattern and number of threads its trials as in `_trial`; metadata: for each operation its rates.
     """
     options, files = job.options, job.files(caller.folder)
-    alignment = together(comm, lambda: require(Path(files.paths[0])) if options.io == DIRECT else None)[comm.rank]
-    size = max(reading.REQUEST, int(reading.rounded(files.samples, alignment)[:, 2].max()))
+    alignment = run_on_all_ranks(comm, lambda: require(Path(files.paths[0])) if options.io == DIRECT else None)[
+        comm.rank
+    ]
+    size = max(reading.REQUEST, int(reading.round_to_blocks(files.samples, alignment)[:, 2].max()))
     buffers = reading.buffers(max(options.threads), size)
     stored = in_objects.are_objects(files.paths)
     # pattern, threads, and bytes of the requests at random places that only objects are read by
@@ -61,7 +63,9 @@ def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
     for number in range(options.trials):
         # all kinds take turns within a trial, so that a drift of the storage meets all of them alike
         for pattern, threads, asked in kinds:
-            caller.tell(f"trial {number + 1}/{options.trials}  {job.ranks} ranks x {threads} threads  {pattern}")
+            caller.show_activity(
+                f"trial {number + 1}/{options.trials}  {job.ranks} ranks x {threads} threads  {pattern}"
+            )
             trial = _trial(job, files, comm, pattern, buffers[:threads], number, alignment, asked)
             trials[pattern, threads, asked].append(trial)
         of_file = (reading.HEAD, reading.heads) if stored else (reading.OPEN, reading.opens)
@@ -114,7 +118,7 @@ def _trial(
     count = objects.delivered_bytes if stored else device_bytes
     before, retries = count(), objects.repeated_requests()
     request = reading.REQUEST if pattern == SEQUENTIAL else len(buffers[0])
-    seconds = reading.timed(comm, work, files.paths, request, alignment)
+    seconds = reading.time_reads(comm, work, files.paths, request, alignment)
     after = count()
     delta = after - before if counted and before is not None and after is not None else None
     device = comm.allgather(delta)
@@ -144,7 +148,7 @@ def _prepare_cache(mode: str, files: Files, comm: Comm, *, direct: bool) -> dict
     elif mode != COLD:
         cache.fill(mine)
     comm.barrier()
-    return caches(mode, comm.allgather((host_name(), cache.passed(mine) if past else cache.residency(mine))))
+    return caches(mode, comm.allgather((host_name(), cache.direct_residency(mine) if past else cache.residency(mine))))
 
 
 if __name__ == "__main__":

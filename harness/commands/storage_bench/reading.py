@@ -33,7 +33,7 @@ def buffers(threads: int, size: int) -> list[memoryview]:
     return [aligned_memory(size) for _ in range(threads)]
 
 
-def rounded(reads: Reads, alignment: Alignment | None) -> Reads:
+def round_to_blocks(reads: Reads, alignment: Alignment | None) -> Reads:
     """The whole blocks that hold each read, for direct reads; the reads themselves for buffered ones."""
     block = 1 if alignment is None else alignment.block
     start = reads[:, 1] // block * block
@@ -41,7 +41,7 @@ def rounded(reads: Reads, alignment: Alignment | None) -> Reads:
     return np.stack([reads[:, 0], start, end - start], axis=1)
 
 
-def timed(
+def time_reads(
     comm: Comm,
     work: Sequence[tuple[Reads, memoryview]],
     paths: Sequence[str],
@@ -61,7 +61,7 @@ def timed(
     keep = max(1, _OPEN_FILES // len(work))
     tasks = []  # of Python integers, which are made before the clock runs
     for reads, buffer in work:
-        blocks = rounded(reads, alignment)
+        blocks = round_to_blocks(reads, alignment)
         needed = reads[:, 1] + reads[:, 2] - blocks[:, 1]
         tasks.append((np.column_stack([blocks, needed]).tolist(), buffer))
 

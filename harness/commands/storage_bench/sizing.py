@@ -19,7 +19,7 @@ FILE_BYTES = 64_000_000  # small samples of no workload in particular share file
 _MARGIN = 1.02  # of the space: a file system needs some for itself
 
 
-class Shape(Struct, frozen=True):
+class FileSetShape(Struct, frozen=True):
     """The test files: `files` of them, all alike, each of `samples_per_file` samples of `sample_bytes`."""
 
     sample_bytes: int
@@ -55,7 +55,7 @@ def of_sample(sample_bytes: int) -> tuple[int, int]:
     return sample_bytes, max(1, FILE_BYTES // sample_bytes)
 
 
-def enough(sample_bytes: int, most_readers: int) -> int:
+def steady_bytes(sample_bytes: int, most_readers: int) -> int:
     """Bytes that give a steady rate: 1 GB, or four samples for each of the most readers, but at most 2 GB."""
     return min(MOST_BYTES, max(LEAST_BYTES, SAMPLES_A_READER * most_readers * sample_bytes))
 
@@ -74,7 +74,9 @@ def require_samples(samples: int, readers: int, files: int, folder: Path) -> Non
         )
 
 
-def choose(sample_bytes: int, per_file: int, size: int | None, readers: Sequence[int], free: int | None) -> Shape:
+def choose(
+    sample_bytes: int, per_file: int, size: int | None, readers: Sequence[int], free: int | None
+) -> FileSetShape:
     """The test files for these counts of readers (threads of all ranks), of `size` bytes or of as many as are enough.
 
     `free`: bytes free in the folder, None where the file system does not tell. Files of one sample are made in a number
@@ -82,10 +84,10 @@ def choose(sample_bytes: int, per_file: int, size: int | None, readers: Sequence
     """
     most = max(readers)
     room = math.inf if free is None else free
-    total = int(min(enough(sample_bytes, most), room * SHARE_OF_FREE)) if size is None else size
+    total = int(min(steady_bytes(sample_bytes, most), room * SHARE_OF_FREE)) if size is None else size
     if total < most * sample_bytes:
         needed = f"{most} readers need at least a sample of {format_bytes(sample_bytes)} each"
-        if size is None and enough(sample_bytes, most) < most * sample_bytes:
+        if size is None and steady_bytes(sample_bytes, most) < most * sample_bytes:
             raise UsageError(
                 f"{needed}, which is more than the {format_bytes(MOST_BYTES)} that are written without being asked. "
                 f"Allow it with --size {format_bytes(1.1 * most * sample_bytes).replace(' ', '')}, or use fewer "
@@ -107,4 +109,4 @@ def choose(sample_bytes: int, per_file: int, size: int | None, readers: Sequence
     even = math.lcm(*readers)
     if per_file == 1 and files > even:
         files -= files % even
-    return Shape(sample_bytes, per_file, files)
+    return FileSetShape(sample_bytes, per_file, files)

@@ -14,7 +14,7 @@ from dlio_bench.harness.commands.studies import files, work
 from dlio_bench.harness.commands.studies.options import Options
 from dlio_bench.harness.ground import unfinished
 from dlio_bench.harness.ground.folders import make_folder
-from dlio_bench.harness.ground.parts import Work, tell, work_in
+from dlio_bench.harness.ground.parts import PartRunner, print_line, work_in
 from dlio_bench.harness.ground.subcommands import going_on
 from dlio_bench.reports.document.files import write_whole
 from dlio_bench.reports.document.typed import to_json
@@ -27,12 +27,12 @@ from dlio_bench.reports.study.types import Answer, Document, Size, SizeName, Ski
 NAME, PAGE, BEGUN = "reproduce.json", "report.html", "begun.json"
 
 
-class Planned(Struct, frozen=True):
+class PlannedStudy(Struct, frozen=True):
     """A study with its commands. lacking: why it is not testable here, so that it has none."""
 
     study: Study
     size: Size | None
-    parts: Sequence[work.Part]
+    parts: Sequence[work.StudyPart]
     lacking: str
 
 
@@ -55,7 +55,7 @@ def reproduce(options: Options) -> int:
         rows, skipped = work.require_rows(options.against)
         _require_folder(make_folder(options.out), None)
         answers = [
-            comparing.evaluate(name, study, work.given_arms(name, study, options.against, rows))
+            comparing.evaluate(name, study, work.site_arms(name, study, options.against, rows))
             for name, study in studies.items()
         ]
         return _hand_over(options, answers, None, skipped)
@@ -69,7 +69,7 @@ def reproduce(options: Options) -> int:
         return _hand_over(options, _answers(planned, folder), options.size)
 
 
-def _plan(name: str, study: Study, options: Options) -> Planned:
+def _plan(name: str, study: Study, options: Options) -> PlannedStudy:
     size = study.size.get(options.size)
     why = study.untestable
     if not why and size is None:
@@ -77,10 +77,10 @@ def _plan(name: str, study: Study, options: Options) -> Planned:
         why = f"({options.size}) It is too large for --size {options.size}: its file was checked alone. Use {others}."
     why = why or work.missing_need(study.needs)
     parts = [] if why or size is None else work.parts(name, study, size, options.out)
-    return Planned(study, size, parts, why)
+    return PlannedStudy(study, size, parts, why)
 
 
-def _answers(planned: Mapping[str, Planned], folder: Work) -> list[Answer]:
+def _answers(planned: Mapping[str, PlannedStudy], folder: PartRunner) -> list[Answer]:
     answers = []
     for name, entry in planned.items():
         try:
@@ -91,15 +91,15 @@ def _answers(planned: Mapping[str, Planned], folder: Work) -> list[Answer]:
             failure, status = str(error), judge.NOTHING_MEASURED
             answers.append(comparing.evaluate(name, entry.study, {}, failure=failure, status=status))
         else:
-            answers.append(_answer(name, entry, folder))
-        tell(f"{name}: {answers[-1].verdict}")
+            answers.append(_study_answer(name, entry, folder))
+        print_line(f"{name}: {answers[-1].verdict}")
     return answers
 
 
-def _answer(name: str, entry: Planned, folder: Work) -> Answer:
+def _study_answer(name: str, entry: PlannedStudy, folder: PartRunner) -> Answer:
     """What came of the commands of one study."""
     failures, statuses, done = [], [judge.PASS], []
-    for part in folder.each(entry.parts):
+    for part in folder.iterate(entry.parts):
         status = work.carry_out(part, folder)
         if failure := work.failure(part, status):
             failures.append(failure)
@@ -151,7 +151,7 @@ def _host(options: Options) -> dict[str, object]:
     return {"cpu": host.cpu, "cores": host.cores, "memory_bytes": host.memory_bytes, "kernel": host.kernel}
 
 
-def _tell_plan(options: Options, planned: Mapping[str, Planned]) -> None:
+def _tell_plan(options: Options, planned: Mapping[str, PlannedStudy]) -> None:
     document = {
         "size": options.size,
         "studies": {

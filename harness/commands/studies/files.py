@@ -30,7 +30,7 @@ SHIPPED = "dlio_bench.benchmarks"
 FORM = user_files.Form(FIX, {"run": Run, "claim": Claim, "size": Size, "published": Published, "effect": Effect})
 
 
-def shipped() -> dict[str, Path]:
+def shipped_studies() -> dict[str, Path]:
     """The files of the studies that come with dlio-bench, by name."""
     folder = Path(str(files(SHIPPED) / "studies"))
     return {path.stem: path for path in sorted(folder.glob(f"*{ENDING}"))}
@@ -38,7 +38,7 @@ def shipped() -> dict[str, Path]:
 
 def find_studies(names: Sequence[str]) -> dict[str, Study]:
     """The studies of these names, or files of studies; all that are shipped if none is named. UsageError."""
-    known = shipped()
+    known = shipped_studies()
     studies: dict[str, Study] = {}
     for name in names or known:
         path = Path(name) if name.endswith(ENDING) else known.get(name)
@@ -104,14 +104,14 @@ def _problems(study: Study) -> Iterator[str]:
         for option, value in (study.options | run.options).items():
             if isinstance(value, str) and value.startswith("@") and value[1:] not in runs:
                 yield f"run[{number}].options.{option} is {value!r}, and there is no such run. Use {one_of([*runs])}."
-    yield from _refused_words(study)
+    yield from _unknown_words(study)
     for name, wanted in study.arm.items():
         yield from _arm_problems(f"arm.{name}", wanted, study, runs)
     for number, claim in enumerate(study.claim):
         yield from _claim_problems(study, claim, f"claim[{number}]", runs)
 
 
-def _refused_words(study: Study) -> Iterator[str]:
+def _unknown_words(study: Study) -> Iterator[str]:
     """Words that a command does not take, of each run at each size."""
     commands = _commands()
     for size_name, size in study.size.items():

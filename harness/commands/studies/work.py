@@ -11,7 +11,7 @@ from msgspec import Struct
 from dlio_bench import documents
 from dlio_bench.errors import BenchError, DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.ground.folders import UNFINISHED
-from dlio_bench.harness.ground.parts import Work, ending
+from dlio_bench.harness.ground.parts import PartRunner, ending
 from dlio_bench.harness.ground.subcommands import as_words
 from dlio_bench.reports.coupling import document as couple
 from dlio_bench.reports.document import earlier, result
@@ -19,7 +19,7 @@ from dlio_bench.reports.document.files import write_whole
 from dlio_bench.reports.document.types import SCHEMA
 from dlio_bench.reports.simulation import control_tree
 from dlio_bench.reports.simulation import document as simulation
-from dlio_bench.reports.study.rows import Row, matching, of_control_tree, of_couple, of_result, of_simulation
+from dlio_bench.reports.study.rows import EvidenceRow, matching, of_control_tree, of_couple, of_result, of_simulation
 from dlio_bench.reports.study.types import Need, Run, Size, Skipped, Study
 from dlio_bench.reports.study.verdicts import run_of
 from dlio_bench.reports.traces import result_spans
@@ -37,7 +37,7 @@ GOOD = {
 COMPARED = (SCHEMA, *earlier.SCHEMAS, couple.SCHEMA)  # schemas of a result.json
 
 
-class Part(Struct, frozen=True):
+class StudyPart(Struct, frozen=True):
     """One command, about `seconds` long. words: without the program, and without --out, which is the folder; "@NAME"
     is the folder of another run of the study.
     """
@@ -61,14 +61,17 @@ class Part(Struct, frozen=True):
         return f"{self.study}, {self.run.name}"
 
 
-def parts(name: str, study: Study, size: Size, out: Path) -> list[Part]:
+def parts(name: str, study: Study, size: Size, out: Path) -> list[StudyPart]:
     """The commands of a study at a size, in the order of its file. The time is dealt to them equally."""
     chosen = [run for run in study.run if size.runs is None or run.name in size.runs]
     seconds = parse_seconds(size.time) / max(1, len(chosen))
-    return [Part(name, run, words(study, run, size), (out / name / run.name).absolute(), seconds) for run in chosen]
+    return [
+        StudyPart(name, run, command_words(study, run, size), (out / name / run.name).absolute(), seconds)
+        for run in chosen
+    ]
 
 
-def words(study: Study, run: Run, size: Size) -> tuple[str, ...]:
+def command_words(study: Study, run: Run, size: Size) -> tuple[str, ...]:
     """The words of a run's command. Options of the size for all runs come before those of the run, these before those
     of the study, and options of the size for this run before all.
 
@@ -98,10 +101,10 @@ def missing_need(needs: Sequence[Need]) -> str:
     return ""
 
 
-def exit_status(part: Part) -> int | None:
+def exit_status(part: StudyPart) -> int | None:
     """The exit status of a run that has ended here; None where it has not. UsageError if it was another command's."""
     try:
-        record = documents.load_json(documents.read(_mark(part)))
+        record = documents.load_json(documents.read_document(_mark(part)))
         before, status = list(record["words"]), int(record["status"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -114,7 +117,7 @@ def exit_status(part: Part) -> int | None:
     return status
 
 
-def remove_data(planned: Sequence[Part]) -> None:
+def remove_data(planned: Sequence[StudyPart]) -> None:
     """Remove the datasets of a study, once all its runs have ended."""
     if all(exit_status(part) is not None for part in planned):
         for part in planned:
@@ -122,15 +125,15 @@ def remove_data(planned: Sequence[Part]) -> None:
                 shutil.rmtree(part.folder, ignore_errors=True)
 
 
-def _mark(part: Part) -> Path:
+def _mark(part: StudyPart) -> Path:
     return part.folder.with_name(f"{part.folder.name}{DONE}")
 
 
-def _message(part: Part) -> Path:
+def _message(part: StudyPart) -> Path:
     return part.folder.with_name(f"{part.folder.name}{SAID}")
 
 
-def carry_out(part: Part, work: Work) -> int:
+def carry_out(part: StudyPart, work: PartRunner) -> int:
     """The exit status of a run, which is started where it has not ended here yet. OutOfTime, EnvironmentFailure."""
     if (status := exit_status(part)) is not None:
         work.say(f"{part.title}: finished before")
@@ -149,7 +152,7 @@ def carry_out(part: Part, work: Work) -> int:
     return status
 
 
-def failure(part: Part, status: int) -> str:
+def failure(part: StudyPart, status: int) -> str:
     """Why a run left no results, with its own message; '' where it left some."""
     if status in GOOD[part.run.command]:
         return ""
@@ -157,11 +160,15 @@ def failure(part: Part, status: int) -> str:
     return f"`dlio-bench {' '.join(part.words)}` {ending(status)}{f': {told}' if told else '.'}"
 
 
-def rows_in(folder: Path) -> tuple[list[Row], list[Skipped]]:
+def rows_in(folder: Path) -> tuple[list[EvidenceRow], list[Skipped]]:
     """The rows of all documents in a folder and below it, and the files that hold none."""
-    rows: list[Row] = []
+    rows: list[EvidenceRow] = []
     skipped: list[Skipped] = []
-    for name, of_file in ((simulation.NAME, _simulated), (control_tree.NAME, _tree), (result.RESULT_NAME, _measured)):
+    for name, of_file in (
+        (simulation.NAME, _simulation_rows),
+        (control_tree.NAME, _tree),
+        (result.RESULT_NAME, _result_rows),
+    ):
         for path in sorted({path.resolve() for path in folder.rglob(name)}):
             try:
                 rows += of_file(path)
@@ -172,11 +179,11 @@ def rows_in(folder: Path) -> tuple[list[Row], list[Skipped]]:
     return rows, skipped
 
 
-def _tree(path: Path) -> Iterator[Row]:
+def _tree(path: Path) -> Iterator[EvidenceRow]:
     yield from of_control_tree(control_tree.load(path), str(path))
 
 
-def _simulated(path: Path) -> Iterator[Row]:
+def _simulation_rows(path: Path) -> Iterator[EvidenceRow]:
     return of_simulation(simulation.load(path), str(path))
 
 
@@ -184,7 +191,7 @@ class _AnotherKindError(Exception):
     """Why a file that is whole is not compared."""
 
 
-def _measured(path: Path) -> Iterator[Row]:
+def _result_rows(path: Path) -> Iterator[EvidenceRow]:
     schema = _schema(path)
     if schema is not None and schema not in COMPARED:
         raise _AnotherKindError(f"It is of schema {schema!r}, and no result of a run, a workflow or a simulation.")
@@ -198,15 +205,15 @@ def _measured(path: Path) -> Iterator[Row]:
 def _schema(path: Path) -> object:
     """What a file says that it is; None where it holds no JSON, so that whoever loads it says why."""
     try:
-        document = documents.load_json(documents.read(path))
+        document = documents.load_json(documents.read_document(path))
     except (OSError, ValueError, UsageError):
         return None
     return document.get("schema", "none") if isinstance(document, dict) else "none"
 
 
-def own_rows(planned: Sequence[Part]) -> tuple[dict[str, list[Row]], list[Skipped]]:
+def own_rows(planned: Sequence[StudyPart]) -> tuple[dict[str, list[EvidenceRow]], list[Skipped]]:
     """The rows of each run of a study that was carried out here, by its name, and its files that are damaged."""
-    rows: dict[str, list[Row]] = {}
+    rows: dict[str, list[EvidenceRow]] = {}
     damaged: list[Skipped] = []
     for part in planned:
         if part.run.command != "generate" and exit_status(part) is not None:
@@ -215,7 +222,9 @@ def own_rows(planned: Sequence[Part]) -> tuple[dict[str, list[Row]], list[Skippe
     return rows, damaged
 
 
-def given_arms(name: str, study: Study, results: Path, rows: Sequence[Row]) -> Mapping[str, Sequence[Row]]:
+def site_arms(
+    name: str, study: Study, results: Path, rows: Sequence[EvidenceRow]
+) -> Mapping[str, Sequence[EvidenceRow]]:
     """The rows of each arm among a site's results: those in STUDY/ARM if that folder is there, or in STUDY/RUN, as
     `dlio-bench reproduce` writes them; else all that fit.
     """
@@ -232,7 +241,7 @@ def given_arms(name: str, study: Study, results: Path, rows: Sequence[Row]) -> M
     return arms
 
 
-def require_rows(results: Path) -> tuple[list[Row], list[Skipped]]:
+def require_rows(results: Path) -> tuple[list[EvidenceRow], list[Skipped]]:
     """The rows of a site's results, and the files that hold none. UsageError; DataError where all are damaged."""
     if not results.is_dir():
         raise UsageError(f"--against {results} is no folder. Name the folder of results that `dlio-bench run` wrote.")

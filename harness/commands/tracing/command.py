@@ -53,7 +53,7 @@ def run(options: Options) -> int:
         if getattr(options, flag) is not None and options.chrome is None:
             raise UsageError(f"--{flag} chooses what --chrome writes. Add --chrome FILE, or leave --{flag} out.")
     if kind == OF_RESULTS:
-        return results.run(options, _left_out(options.paths))
+        return results.run(options, _describe_omitted(options.paths))
     return _of_spans(options) if kind == OF_SPANS else _of_logs(options)
 
 
@@ -134,7 +134,7 @@ def _of_stopped_readers(files: Sequence[Path]) -> list[str]:
     ]
 
 
-def _left_out(folders: Sequence[Path]) -> list[str]:
+def _describe_omitted(folders: Sequence[Path]) -> list[str]:
     """What `trace` does not show of folders with results: logs, and spans of readers that were stopped."""
     files = [file for folder in folders if folder.is_dir() for file in sorted(folder.rglob("*")) if file.is_file()]
     logs = (

@@ -78,9 +78,12 @@ def count(words: tuple[str, ...], stdout: int = 1) -> "Counted":
         prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
         signal.pthread_sigmask(signal.SIG_SETMASK, before_mask)
 
-    from dlio_bench.reports.traces.process_io import Counted, since  # NumPy starts threads, which signals would go to
+    from dlio_bench.reports.traces.process_io import (  # NumPy starts threads, which signals would go to
+        Counted,
+        io_between,
+    )
 
-    return Counted(words, status, seconds, since(before, after), left)
+    return Counted(words, status, seconds, io_between(before, after), left)
 
 
 def _own_counters() -> str:

@@ -13,7 +13,7 @@ from dlio_bench.reports.traces import chrome, timelogger, trainers
 from dlio_bench.reports.traces.result_spans import Recorded
 from dlio_bench.reports.traces.timeline import SPANS_NAME, Timeline
 from dlio_bench.reports.view.formatting import plural
-from dlio_bench.wrapping import printable, wrapped
+from dlio_bench.wrapping import printable, wrap
 
 File = dict[str, Any]  # its name, what it was made from, and how much it holds
 
@@ -50,7 +50,7 @@ def _write_chrome(file: Path, options: Options, result: Result, steps: Steps, tr
 def _write_spans(
     file: Path, options: Options, spans: Timeline, ranks: int, whose: dict[str, Any], problems: Sequence[str]
 ) -> File:
-    part = chrome.earliest(spans)
+    part = chrome.earliest_spans(spans)
     about, sizes = chrome.about_timeline(part), _sizes(options, len(part), len(spans), ranks)
     chrome.write(file, chrome.of_timeline(part), whose | about | sizes | {"problems": list(problems)})
     return {"source": about["source"]} | sizes
@@ -82,7 +82,7 @@ def _write_timelogger(file: Path, _: Options, result: Result, steps: Steps, tria
     else:
         number = result.trials[trial].trial
         part = timelogger.published_spans(recorded.spans, number)
-        source, count, records = SPANS_NAME, len(part), timelogger.as_recorded(part, number)
+        source, count, records = SPANS_NAME, len(part), timelogger.timelogger_spans(part, number)
     write_parts(file, (f"{timelogger.record(span)}\n".encode() for span in records))
     return {"source": source, "spans": count}
 
@@ -96,5 +96,5 @@ def file_lines(files: Sequence[File]) -> str:
             parts.append(f"{file['left_out']} that began later are left out: choose fewer by --ranks or --steps")
         if file.get("left_out_ranks"):
             parts.append(f"{plural(file['left_out_ranks'], 'rank')} left out: choose others by --ranks")
-        lines += wrapped(printable("; ".join(parts)), "  ")
+        lines += wrap(printable("; ".join(parts)), "  ")
     return "".join(f"{line}\n" for line in lines)

@@ -29,12 +29,12 @@ from dlio_bench.reports.traces import (
 )
 from dlio_bench.reports.traces.access_pattern import Pattern
 from dlio_bench.reports.traces.tables import as_text, problem_lines
-from dlio_bench.wrapping import printable, wrapped
+from dlio_bench.wrapping import printable, wrap
 
 PATTERNS = {"io_pattern": "I/O pattern, dataset", "node_io_pattern": "I/O pattern, copies and tiers on nodes"}
 
 
-class Traced(Struct, frozen=True):
+class TracedResult(Struct, frozen=True):
     """One result, the position of one of its trials, its spans, and the files that were written of them."""
 
     label: str
@@ -63,7 +63,7 @@ class Traced(Struct, frozen=True):
         return tensorflow.table(self.recorded.spans, emulated=EMULATED_PFS in self.result.marks)
 
     @property
-    def case(self) -> scaling.Case:
+    def case(self) -> scaling.ScalingCase:
         """Its figures for the study's tables."""
         case = scaling.case(self.label, self.result, self.steps, self.trial, self.recorded.spans)
         return replace(case, recorded=self.recorded.is_there, problems=self.recorded.problems)
@@ -82,7 +82,7 @@ def run(options: Options, left_out: Sequence[str]) -> int:
     for label, (path, (result, steps)) in zip(labels, loaded.items(), strict=True):
         trial, recorded = _trial(options.trial, result), result_spans.load_beside(path.parent, result, steps)
         files = exports.write(options, result, steps, trial, recorded)
-        every.append(Traced(label, result, steps, trial, recorded, files))
+        every.append(TracedResult(label, result, steps, trial, recorded, files))
     scalings = scaling.scalings([of.case for of in every])
     if options.html is not None:
         from dlio_bench.reports.traces import page  # Jinja is slow to load
@@ -94,7 +94,7 @@ def run(options: Options, left_out: Sequence[str]) -> int:
     else:
         print(_text(every, scalings, alone=options.verbose or len(every) == 1), end="")
     for note in left_out:
-        print("\n".join(wrapped(printable(note), "note: ", whole_words=True)), file=sys.stderr)
+        print("\n".join(wrap(printable(note), "note: ", whole_words=True)), file=sys.stderr)
     return DataError.status if any(of.recorded.damaged for of in every) else 0
 
 
@@ -107,7 +107,7 @@ def _trial(asked: int | None, result: Result) -> int:
     return asked - 1
 
 
-def _text(every: Sequence[Traced], scalings: Sequence[scaling.Scaling], *, alone: bool) -> str:
+def _text(every: Sequence[TracedResult], scalings: Sequence[scaling.Scaling], *, alone: bool) -> str:
     """For a terminal; `alone`: with the tables of each result."""
     texts, with_limits = [], True  # of patterns, for the first result that has one
     for of in every if alone else ():
@@ -122,7 +122,7 @@ def _text(every: Sequence[Traced], scalings: Sequence[scaling.Scaling], *, alone
     return "\n".join([scaling_tables.answer_text(scalings), *texts, scaling_tables.render(scalings)]) + more
 
 
-def _folds(of: Traced) -> dict[str, str]:
+def _folds(of: TracedResult) -> dict[str, str]:
     """What the page folds away of a result, by title."""
     return {
         "I/O pattern": _pattern_text(of, with_limits=True).strip("\n"),
@@ -130,7 +130,7 @@ def _folds(of: Traced) -> dict[str, str]:
     }
 
 
-def _pattern_text(of: Traced, *, with_limits: bool) -> str:
+def _pattern_text(of: TracedResult, *, with_limits: bool) -> str:
     """with_limits: say once what the classes mean."""
     return "".join(
         f"\n{access_pattern.render(pattern, PATTERNS[name], with_limits=with_limits and not at)}"
@@ -138,11 +138,11 @@ def _pattern_text(of: Traced, *, with_limits: bool) -> str:
     )
 
 
-def _waits_text(of: Traced) -> str:
+def _waits_text(of: TracedResult) -> str:
     return "" if of.waits is None else "\n" + tensorflow.render(of.waits)
 
 
-def _document(of: Traced) -> dict[str, Any]:
+def _document(of: TracedResult) -> dict[str, Any]:
     recorded, trial = of.recorded, of.result.trials[of.trial].trial
     rows = [] if recorded.spans is None else components.component_rows(recorded.spans, trial)
     clocks = {"clocks": {}, "lost": {}} if recorded.spans is None else components.clock_document(recorded.spans)

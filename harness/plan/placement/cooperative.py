@@ -6,7 +6,7 @@ from itertools import chain
 import numpy as np
 
 from dlio_bench.harness.plan.orders import Ids
-from dlio_bench.harness.plan.placement.frequency import counted_in, counted_once
+from dlio_bench.harness.plan.placement.frequency import count_in_one, count_in_parts
 from dlio_bench.harness.plan.placement.rule import Integers, Mask, NodeContents, Sizes, cut_into_tiers, from_file_system
 
 
@@ -28,9 +28,9 @@ def first_holders(
     opening = _until_read_again(coming, len(sizes))
     for sequences in chain(opening, coming):
         offers = [np.asarray(sequence, np.int64) for sequence in sequences]
-        turns = _in_turn(offers) if _alike(offers) else []
+        turns = _in_turn(offers) if _are_equal(offers) else []
         for node, offered in [*enumerate(turns), *enumerate(offers)]:
-            wanted = np.concatenate([*tiers[node], _firsts(offered[~held[offered]])])
+            wanted = np.concatenate([*tiers[node], _first_occurrences(offered[~held[offered]])])
             # samples taken before come first and stay where they are
             tiers[node] = cut_into_tiers(wanted, sizes, capacities)
             held[np.concatenate(tiers[node])] = True
@@ -53,13 +53,13 @@ def _until_read_again(epochs: Iterator[Sequence[Integers]], samples: int) -> lis
     seen = np.zeros(samples, bool)
     for sequences in epochs:
         opening.append(sequences)
-        if seen[np.concatenate(sequences)].any() or _alike(sequences) or _is_doubled(sequences):
+        if seen[np.concatenate(sequences)].any() or _are_equal(sequences) or _is_doubled(sequences):
             return opening
         seen[np.concatenate(sequences)] = True
     return []
 
 
-def _alike(offers: Sequence[Integers]) -> bool:
+def _are_equal(offers: Sequence[Integers]) -> bool:
     return len(offers) > 1 and all(np.array_equal(offers[0], other) for other in offers[1:])
 
 
@@ -70,11 +70,11 @@ def _is_doubled(sequences: Sequence[Integers]) -> bool:
 
 def _in_turn(offers: Sequence[Ids]) -> list[Ids]:
     """What all nodes read, dealt to them one by one."""
-    ids = _firsts(offers[0])
+    ids = _first_occurrences(offers[0])
     return [ids[node :: len(offers)] for node in range(len(offers))]
 
 
-def _firsts(ids: Ids) -> Ids:
+def _first_occurrences(ids: Ids) -> Ids:
     """Each id once, where it first comes: ranks of a node may read the same, and padding repeats samples."""
     distinct: Ids = ids[np.sort(np.unique(ids, return_index=True)[1])]
     return distinct
@@ -98,7 +98,7 @@ def cooperative(
     firsts = first_holders(epochs, len(sequences), sizes, capacities)
     held = held_by_all(firsts, len(sizes))
     return [
-        node_contents(counted_once(sequence, len(sizes)), tiers, held, sizes, capacities)
+        node_contents(count_in_one(sequence, len(sizes)), tiers, held, sizes, capacities)
         for sequence, tiers in zip(sequences, firsts, strict=True)
     ]
 
@@ -117,7 +117,7 @@ def seen_by_node(
     """
     firsts = first_holders(epochs, nodes, sizes, capacities)
     contents = [from_file_system(tiers) for tiers in firsts]
-    reads = counted_in(own_epochs, len(sizes))
+    reads = count_in_parts(own_epochs, len(sizes))
     contents[node] = node_contents(reads, firsts[node], held_by_all(firsts, len(sizes)), sizes, capacities)
     return contents
 

@@ -28,7 +28,7 @@ class Share(Struct, frozen=True):
 def partition(wants: Sequence[Ids], files: int, ranks_per_node: int, rank: int) -> Share:
     """A node keeps the files that its ranks want; they take turns to read them. `wants`: rank -> file numbers."""
     del files
-    return _read_by_its_ranks(_of_node(wants, ranks_per_node, rank // ranks_per_node), ranks_per_node, rank)
+    return _split_over_ranks(_of_node(wants, ranks_per_node, rank // ranks_per_node), ranks_per_node, rank)
 
 
 def replicate(wants: Sequence[Ids], files: int, ranks_per_node: int, rank: int) -> Share:
@@ -37,7 +37,7 @@ def replicate(wants: Sequence[Ids], files: int, ranks_per_node: int, rank: int) 
     Source: the CosmoFlow benchmark's utils/staging.py, with as many file sets as nodes.
     """
     del wants
-    return _read_by_its_ranks(np.arange(files, dtype=np.int64), ranks_per_node, rank)
+    return _split_over_ranks(np.arange(files, dtype=np.int64), ranks_per_node, rank)
 
 
 def subset(wants: Sequence[Ids], files: int, ranks_per_node: int, rank: int) -> Share:
@@ -77,5 +77,5 @@ def _of_node(wants: Sequence[Ids], ranks_per_node: int, node: int) -> Ids:
     return np.unique(np.concatenate(wants[node * ranks_per_node : (node + 1) * ranks_per_node]))
 
 
-def _read_by_its_ranks(kept: Ids, ranks_per_node: int, rank: int) -> Share:
+def _split_over_ranks(kept: Ids, ranks_per_node: int, rank: int) -> Share:
     return Share(kept, kept[rank % ranks_per_node :: ranks_per_node])

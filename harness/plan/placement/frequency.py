@@ -15,7 +15,7 @@ from dlio_bench.harness.plan.placement.rule import (
 )
 
 
-def counted_in(parts: Iterable[Integers], samples: int) -> tuple[Ids, Ids, Ids]:
+def count_in_parts(parts: Iterable[Integers], samples: int) -> tuple[Ids, Ids, Ids]:
     """`count_accesses` for a sequence that comes in parts (for example epochs) and has ids below `samples`.
 
     Takes about 20 bytes a sample and the memory of one part.
@@ -36,11 +36,11 @@ def count_accesses(sequence: Integers) -> tuple[Ids, Ids, Ids]:
     return ids.astype(np.int64, copy=False), counts.astype(np.int64), first.astype(np.int64)
 
 
-def counted_once(sequence: Integers, samples: int) -> tuple[Ids, Ids, Ids]:
+def count_in_one(sequence: Integers, samples: int) -> tuple[Ids, Ids, Ids]:
     """`count_accesses` for ids below `samples`, by the method that takes less time and memory."""
     if len(sequence) <= samples:
         return count_accesses(sequence)
-    return counted_in((sequence[at : at + samples] for at in range(0, len(sequence), samples)), samples)
+    return count_in_parts((sequence[at : at + samples] for at in range(0, len(sequence), samples)), samples)
 
 
 def clairvoyant_node(sequence: Integers, sizes: Sizes, capacities: Sequence[int], first_id: int = 0) -> NodeContents:
@@ -48,7 +48,7 @@ def clairvoyant_node(sequence: Integers, sizes: Sizes, capacities: Sequence[int]
 
     Among samples that it reads equally often, the node takes those from `first_id` on, then those from 0 on.
     """
-    ids, counts, first = counted_once(sequence, len(sizes))
+    ids, counts, first = count_in_one(sequence, len(sizes))
     ranked = np.lexsort(((ids - first_id) % len(sizes), -counts))
     tiers = cut_into_tiers(ranked, sizes[ids], capacities)  # positions in `ids`
     return from_file_system([ids[tier[np.argsort(first[tier], kind="stable")]] for tier in tiers])

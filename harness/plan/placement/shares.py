@@ -26,7 +26,7 @@ def lbann_preload(sequences: Sequence[Integers], sizes: Sizes, capacities: Seque
     dataset: the data store has no other source.
     """
     must_fit_in_ram("LBANN's data store", len(sequences), sizes, capacities)
-    return [from_file_system([ids, *_nothing(capacities)[1:]]) for ids in _shares(sequences, sizes)]
+    return [from_file_system([ids, *_empty_tiers(capacities)[1:]]) for ids in _shares(sequences, sizes)]
 
 
 def deepio(sequences: Sequence[Integers], sizes: Sizes, capacities: Sequence[int]) -> list[NodeContents]:
@@ -37,7 +37,8 @@ def deepio(sequences: Sequence[Integers], sizes: Sizes, capacities: Sequence[int
     """
     shares = _shares(sequences, sizes)
     return [
-        from_file_system([cut_into_tiers(ids, sizes, capacities[:1])[0], *_nothing(capacities)[1:]]) for ids in shares
+        from_file_system([cut_into_tiers(ids, sizes, capacities[:1])[0], *_empty_tiers(capacities)[1:]])
+        for ids in shares
     ]
 
 
@@ -45,7 +46,8 @@ def locality_aware(sequences: Sequence[Integers], sizes: Sizes, capacities: Sequ
     """Each node fills its node-local storage with its share of the ids, as far as it goes (Yang and Cong, HiPC'19)."""
     shares = _shares(sequences, sizes)
     return [
-        from_file_system([*_nothing(capacities)[:-1], cut_into_tiers(ids, sizes, capacities[-1:])[0]]) for ids in shares
+        from_file_system([*_empty_tiers(capacities)[:-1], cut_into_tiers(ids, sizes, capacities[-1:])[0]])
+        for ids in shares
     ]
 
 
@@ -68,7 +70,7 @@ def parallel_staging(sequences: Sequence[Integers], sizes: Sizes, capacities: Se
                 break
         kept = cut_into_tiers(np.concatenate(enough), sizes, capacities[-1:])[0]
         copies = np.arange(len(kept)) >= len(first[node])
-        empty = _nothing(capacities)[:-1]
+        empty = _empty_tiers(capacities)[:-1]
         contents.append(NodeContents((*empty, kept), (*(np.zeros(0, bool) for _ in empty), copies)))
     return contents
 
@@ -96,5 +98,5 @@ def _shares(sequences: Sequence[Integers], sizes: Sizes) -> list[Ids]:
     return [np.arange(first, last, dtype=np.int64) for first, last in pairwise(bounds)]
 
 
-def _nothing(capacities: Sequence[int]) -> list[Ids]:
+def _empty_tiers(capacities: Sequence[int]) -> list[Ids]:
     return [np.empty(0, np.int64) for _ in capacities]

@@ -13,7 +13,7 @@ from dlio_bench.components import CODE
 from dlio_bench.counters import Cost
 from dlio_bench.harness.cluster.peers import Peers
 from dlio_bench.harness.readers.placed.claims import Claims
-from dlio_bench.harness.readers.placed.layout import Layout
+from dlio_bench.harness.readers.placed.layout import TierLayout
 from dlio_bench.harness.readers.placed.tiers import RAM, Speeds
 from dlio_bench.harness.readers.threads import queued_seconds
 from dlio_bench.harness.storage.extents import ExtentReader
@@ -28,7 +28,7 @@ TIER_READ, TIER_WRITE, REMOTE_READ = (CODE[name] for name in ("tier read", "tier
 class Locations(Struct, frozen=True):
     """A node's tiers for one of its ranks: the places of samples, their bytes, their states, the names of the tiers."""
 
-    layout: Layout
+    layout: TierLayout
     tier_files: TierFiles
     claims: Claims
     tiers: Sequence[str]
@@ -74,7 +74,7 @@ class Backends:
         tier, offset = self.place(kept)
         started = time.perf_counter()
         self.tier_files.read(tier, offset, out)
-        _spent(TIER_READ, started, len(out), cost)
+        _record_read(TIER_READ, started, len(out), cost)
         if self.tiers[tier] == RAM:
             cost.bytes_ram += len(out)
         else:
@@ -82,7 +82,7 @@ class Backends:
         cost.bytes_spared += int(self._stored[sample])
         self._raw.verify(sample, out)
 
-    def ask(
+    def fetch_rows(
         self, rank: int, ids: Sequence[int], starts: Sequence[int], out: memoryview, rows: Sequence[int], cost: Cost
     ) -> list[int]:
         """Get rows from another rank. Returns the rows that it did not have."""
@@ -91,7 +91,7 @@ class Backends:
         started = time.perf_counter()
         answered = self.peers.fetch(rank, [ids[row] for row in rows], outs)
         delivered_bytes = sum(len(content) for delivered, content in zip(answered, outs, strict=True) if delivered)
-        _spent(REMOTE_READ, started, delivered_bytes, cost)
+        _record_read(REMOTE_READ, started, delivered_bytes, cost)
         missed = []
         for row, delivered, content in zip(rows, answered, outs, strict=True):
             if delivered:
@@ -108,7 +108,7 @@ class Backends:
         tier, offset = self.place(kept)
         started = time.perf_counter()
         self.tier_files.write(tier, offset, content)
-        if track := recorder.here():
+        if track := recorder.current_track():
             track.add(TIER_WRITE, started, time.perf_counter(), len(content), offset)
 
     def holders(self, ids: Sequence[int], rows: Sequence[int]) -> dict[int, list[int]]:
@@ -133,8 +133,8 @@ class Backends:
                 return
 
 
-def _spent(component: int, started: float, size: int, cost: Cost) -> None:
+def _record_read(component: int, started: float, size: int, cost: Cost) -> None:
     ended = time.perf_counter()
     cost.read_seconds += ended - started
-    if track := recorder.here():
+    if track := recorder.current_track():
         track.add(component, started, ended, size)

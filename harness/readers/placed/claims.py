@@ -11,7 +11,7 @@ import numpy.typing as npt
 WAIT_SECONDS = 20.0  # for a sample that another thread is fetching; after that the file system is read, too
 
 
-class State(IntEnum):
+class SampleState(IntEnum):
     """The state of a kept sample. Its byte in shared memory is ABSENT, BUSY or PRESENT."""
 
     ABSENT = 0
@@ -33,37 +33,37 @@ class Claims:
         self._flags, self._mine = flags, mine.tolist()
         self._changed = threading.Condition()
 
-    def look(self, number: int) -> State:
+    def state_of(self, number: int) -> SampleState:
         """The state of a sample, without a claim."""
-        return State(self._flags[number])
+        return SampleState(self._flags[number])
 
-    def begun(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def are_begun(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """[numbers] Whether a thread has fetched each sample, or is fetching it."""
         flags: npt.NDArray[np.uint8] = np.frombuffer(self._flags, np.uint8)[numbers]
-        return flags > State.ABSENT
+        return flags > SampleState.ABSENT
 
-    def take(self, number: int) -> State:
+    def take(self, number: int) -> SampleState:
         """PRESENT, BUSY or FOREIGN; or CLAIMED: the caller is to fetch it, and must `settle` it whatever happens."""
-        if self._flags[number] == State.PRESENT:
-            return State.PRESENT
+        if self._flags[number] == SampleState.PRESENT:
+            return SampleState.PRESENT
         if not self._mine[number]:
-            return State.FOREIGN
+            return SampleState.FOREIGN
         with self._changed:
-            if self._flags[number] != State.ABSENT:
-                return State(self._flags[number])
-            self._flags[number] = State.BUSY
-        return State.CLAIMED
+            if self._flags[number] != SampleState.ABSENT:
+                return SampleState(self._flags[number])
+            self._flags[number] = SampleState.BUSY
+        return SampleState.CLAIMED
 
     def settle(self, number: int, *, present: bool) -> None:
         """End a claim: the sample is in its tier (`present`), or may be claimed again."""
         with self._changed:
-            self._flags[number] = State.PRESENT if present else State.ABSENT
+            self._flags[number] = SampleState.PRESENT if present else SampleState.ABSENT
             self._changed.notify_all()
 
     def wait(self, number: int, seconds: float) -> bool:
         """Whether a BUSY sample becomes PRESENT before its claim ends otherwise or the time is over."""
         deadline = time.monotonic() + seconds
         with self._changed:
-            while self._flags[number] == State.BUSY and (left := deadline - time.monotonic()) > 0:
+            while self._flags[number] == SampleState.BUSY and (left := deadline - time.monotonic()) > 0:
                 self._changed.wait(left)
-        return self._flags[number] == State.PRESENT
+        return self._flags[number] == SampleState.PRESENT

@@ -77,7 +77,7 @@ class Sequences(Struct, frozen=True):
         return np.concatenate(streams)[order], places[order]
 
 
-class Layout(Struct, frozen=True):
+class TierLayout(Struct, frozen=True):
     """One node's tiers, and which ranks have the samples that they do not keep. Arrays are [samples] if not said.
 
     number: place of the sample among all that the node keeps, tier by tier in fetch order; NOWHERE: not kept.
@@ -108,7 +108,7 @@ class Layout(Struct, frozen=True):
 
 def lay_out(
     rule: Placement, read: Sequences, sizes: Sizes, training: int, capacities: Sequence[int], node: int
-) -> Layout:
+) -> TierLayout:
     """The layout of `node` for a policy. `sizes` [samples] and `capacities` (one a tier) in bytes.
 
     A placement that does not depend on what is read places only the first `training` samples: the samples of a
@@ -121,7 +121,7 @@ def lay_out(
     DoesNotApplyError when the policy cannot work with tiers of these sizes.
     """
     contents = _contents(rule, read, sizes, training, capacities, node)
-    brings = _bringers(rule, read, contents)
+    brings = _fetching_ranks(rule, read, contents)
     samples = len(sizes)
     holder, holder_tier = np.full(samples, NOWHERE, np.int32), np.zeros(samples, np.int8)
     holder_place = np.zeros(samples, np.int64)
@@ -148,7 +148,7 @@ def lay_out(
     lengths = [len(tier_ids) for tier_ids in node_contents.tiers]
     size = sizes[ids]
     offsets = [np.cumsum(sizes[tier_ids]) - sizes[tier_ids] for tier_ids in node_contents.tiers]
-    return Layout(
+    return TierLayout(
         ids=ids,
         number=number,
         keeper=keeper,
@@ -176,7 +176,7 @@ def _contents(
     return rule.keep(sequences, sizes, capacities, max(1, len(sequences[0]) // max(1, len(read.epochs))))
 
 
-def _bringers(rule: Placement, read: Sequences, contents: Sequence[NodeContents]) -> list[Ranks]:
+def _fetching_ranks(rule: Placement, read: Sequences, contents: Sequence[NodeContents]) -> list[Ranks]:
     """The rank that fetches each sample that a node keeps, int32 [kept]: its first reader, found in as few epochs as
     possible. If tiers are filled before the run, the ranks of the node take turns.
     """

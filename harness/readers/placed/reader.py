@@ -9,13 +9,13 @@ import numpy as np
 from dlio_bench.batches import Batch, Ids
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import BenchError, UsageError
-from dlio_bench.harness.cluster.comm import together
+from dlio_bench.harness.cluster.comm import run_on_all_ranks
 from dlio_bench.harness.cluster.links import Inbox
 from dlio_bench.harness.cluster.peers import Peers, Serving
 from dlio_bench.harness.plan.placement.rule import Placement
 from dlio_bench.harness.readers.placed.backends import Backends, Locations
 from dlio_bench.harness.readers.placed.claims import Claims
-from dlio_bench.harness.readers.placed.layout import Layout, Sequences, lay_out
+from dlio_bench.harness.readers.placed.layout import Sequences, TierLayout, lay_out
 from dlio_bench.harness.readers.placed.rules import filling_threads
 from dlio_bench.harness.readers.placed.source_picker import SourcePicker
 from dlio_bench.harness.readers.placed.tier_filler import TierFiller
@@ -23,7 +23,15 @@ from dlio_bench.harness.readers.placed.tier_server import TierServer
 from dlio_bench.harness.readers.placed.tiered_extents import TieredExtents
 from dlio_bench.harness.readers.placed.tiers import RAM, Speeds
 from dlio_bench.harness.readers.resources import RankContext, Resources
-from dlio_bench.harness.readers.session import Plan, Planned, Reader, SampleView, Tally, pauses_before, stored_by_epoch
+from dlio_bench.harness.readers.session import (
+    Planned,
+    RankPlan,
+    Reader,
+    SampleView,
+    Tally,
+    pauses_before,
+    stored_by_epoch,
+)
 from dlio_bench.harness.storage import cache, tier_files
 from dlio_bench.harness.storage.extents import ExtentReader
 
@@ -62,7 +70,7 @@ class Placed:
         self._open = extents
         self._uncached = resources.alignment is not None or sample_view.dataset.store is not None
         self._tiered: TieredExtents | None = None
-        self._delivery = delivery(self._taken)
+        self._delivery = delivery(self._require_tiers)
         self._speeds = Speeds(tiers.rates)
         if not tiers.names:
             raise UsageError(
@@ -96,8 +104,8 @@ class Placed:
         """See Reader.processes."""
         return self._delivery.processes
 
-    def asks(self, plan: Sequence[Planned]) -> dict[int, int]:
-        """See Reader.asks: what the file system would be asked for without tiers (see Cost)."""
+    def requested_bytes(self, plan: Sequence[Planned]) -> dict[int, int]:
+        """See Reader.requested_bytes: what the file system would be asked for without tiers (see Cost)."""
         return stored_by_epoch(self.sample_view, [(batch.epoch, batch.ids) for batch in plan])
 
     @contextmanager
@@ -115,7 +123,7 @@ class Placed:
             stored = self._tiers.stored_of(self.sample_view, samples)
             training, capacities = dataset.training_samples, self._tiers.capacities
             layout = lay_out(self._rule, read, sizes, training, capacities, self._context.node)
-            cached = False if self._uncached else _cached(dataset)
+            cached = False if self._uncached else _is_cached(dataset)
             store = self._tier_files(layout, reserve=not cached or self._rule.first)
             stack.callback(store.close)
             raw = self._open(False)
@@ -130,7 +138,7 @@ class Placed:
             server = TierServer(backends, self._rule.behaviour)
             picker = SourcePicker(backends, self._rule.behaviour, self._speeds)
             if comm.size > 1:
-                self._meet(backends, server, stack)
+                self._connect_peers(backends, server, stack)
             backends.probe(int(sizes.mean()) if len(sizes) else 0)
             self._speeds.begin(cached=cached)
             comm.barrier()
@@ -160,8 +168,8 @@ class Placed:
         comm = self._context.comm
         server.epoch = plan[0].epoch if plan else 0
         if self._rule.first:
-            together(comm, lambda: filler.all_now(copies=False))
-            together(comm, lambda: filler.all_now(copies=True))
+            run_on_all_ranks(comm, lambda: filler.all_now(copies=False))
+            run_on_all_ranks(comm, lambda: filler.all_now(copies=True))
         elif not picker.bypassed:  # else there is no need yet
             filler.begin()
         pauses = pauses_before(plan)
@@ -179,7 +187,7 @@ class Placed:
     def _sequences(self, plan: Sequence[Planned]) -> Sequences:
         """What all nodes read. Ranks whose plans are not known from the plan itself tell each other."""
         context = self._context
-        if isinstance(plan, Plan):
+        if isinstance(plan, RankPlan):
             of, epochs = plan.of, plan.epochs
         else:
             own: dict[int, Ids] = {}
@@ -195,7 +203,7 @@ class Placed:
 
         return Sequences(of, context.comm.size, context.ranks_per_node, epochs)
 
-    def _tier_files(self, layout: Layout, *, reserve: bool) -> tier_files.TierFiles:
+    def _tier_files(self, layout: TierLayout, *, reserve: bool) -> tier_files.TierFiles:
         """The node's tiers: its first rank makes them, and shares them with the others."""
         context, comm, sizes = self._context, self._context.comm, layout.bytes
         places = [None if name == RAM else context.tier for name in self._tiers.names]
@@ -214,14 +222,14 @@ class Placed:
                     handles.extend(tier_files.take(inbox, sizes))
 
             try:
-                together(comm, make)
-                together(comm, take)
+                run_on_all_ranks(comm, make)
+                run_on_all_ranks(comm, take)
             except BenchError:
                 tier_files.close(handles)
                 raise
         return tier_files.tier_files_of(handles, places, sizes)
 
-    def _meet(self, backends: Backends, server: TierServer, stack: ExitStack) -> None:
+    def _connect_peers(self, backends: Backends, server: TierServer, stack: ExitStack) -> None:
         """Begin to answer the other ranks, and find out where they do."""
         comm = self._context.comm
         token: bytes = comm.allgather(secrets.token_bytes(16) if comm.rank == 0 else b"")[0]
@@ -230,12 +238,12 @@ class Placed:
         backends.peers = Peers(comm.allgather(serving.address), token)
         stack.callback(backends.peers.close)
 
-    def _taken(self) -> TieredExtents:
+    def _require_tiers(self) -> TieredExtents:
         assert self._tiered is not None
         return self._tiered
 
 
-def _cached(dataset: Dataset) -> bool | None:
+def _is_cached(dataset: Dataset) -> bool | None:
     """Whether the training files lie in this node's page cache, as far as a few of them tell; None: nobody can tell."""
     if dataset.access.emulated:
         return False

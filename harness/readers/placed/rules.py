@@ -15,10 +15,10 @@ import numpy as np
 from dlio_bench.batches import Ids
 from dlio_bench.harness.plan.placement.rule import Behaviour, Placement
 from dlio_bench.harness.plan.shape import Shape
-from dlio_bench.harness.readers.placed.claims import State
-from dlio_bench.harness.readers.placed.layout import Layout
+from dlio_bench.harness.readers.placed.claims import SampleState
+from dlio_bench.harness.readers.placed.layout import TierLayout
 from dlio_bench.harness.readers.placed.tiers import RAM, REMOTE
-from dlio_bench.harness.storage.chunks import chunk_of, joined_ids
+from dlio_bench.harness.storage.chunks import chunk_of, join_ids
 
 # A holder is taken to have a sample when this node has filled the same tier this many samples further: nodes fill their
 # tiers at about the same pace (SC'21, section 5; REMOTE_PREFETCH_OFFSET_DIFF of its runtime).
@@ -53,14 +53,14 @@ class Outlook(NamedTuple):
     ahead: bool
 
 
-def rival(layout: Layout, tiers: Sequence[str]) -> str | None:
+def rival(layout: TierLayout, tiers: Sequence[str]) -> str | None:
     """The source that the file system must beat to be a node's fastest; None if no node keeps anything."""
     if (layout.holder >= 0).any():
         return REMOTE
     return tiers[0] if len(layout.ids) else None
 
 
-def bypassed(behaviour: Behaviour, best: str | None, beats: Beats) -> bool:
+def bypasses_tiers(behaviour: Behaviour, best: str | None, beats: Beats) -> bool:
     """Whether tiers are bypassed, because the file system is the only source or the fastest one.
 
     best: the node's `rival`.
@@ -73,43 +73,50 @@ def prefers_files(behaviour: Behaviour, source: str, beats: Beats) -> bool:
     return behaviour.ahead_pfs and not behaviour.waits and beats(source)
 
 
-def outlook(
+def current_outlook(
     behaviour: Behaviour, tiers: Sequence[str], best: str | None, beats: Beats, *, alone: bool, ahead: bool
 ) -> Outlook:
     """The current Outlook. `tiers`: names. No file system beats memory once a sample is there."""
     slow = [tier != RAM and prefers_files(behaviour, tier, beats) for tier in tiers]
     asks = not alone and not prefers_files(behaviour, REMOTE, beats)
-    return Outlook(bypassed(behaviour, best, beats), alone, slow, asks, ahead)
+    return Outlook(bypasses_tiers(behaviour, best, beats), alone, slow, asks, ahead)
 
 
 def origin(
-    layout: Layout, behaviour: Behaviour, now: Outlook, sample: int, state: State | None, progress: Sequence[int]
+    layout: TierLayout,
+    behaviour: Behaviour,
+    now: Outlook,
+    sample: int,
+    state: SampleState | None,
+    progress: Sequence[int],
 ) -> Origin:
     """Where to get a sample. state: the answer of Claims.take, or ABSENT if tiers are bypassed; None: the node does not
     keep the sample. progress: how many places of each tier the node has filled.
     """
     if state is None:
-        return _elsewhere(layout, behaviour, now, sample, progress)
-    if state is State.PRESENT:
+        return _remote_origin(layout, behaviour, now, sample, progress)
+    if state is SampleState.PRESENT:
         return Origin.FILES if now.slow[layout.tier[layout.number[sample]]] else Origin.TIER
-    if state is State.BUSY:
+    if state is SampleState.BUSY:
         return Origin.COMING
-    if state is State.CLAIMED:
+    if state is SampleState.CLAIMED:
         copied = layout.copy[layout.number[sample]] and not now.alone and layout.holder[sample] >= 0
         return Origin.COPY if copied else Origin.CLAIMED
-    if state is State.ABSENT or now.alone:
+    if state is SampleState.ABSENT or now.alone:
         return Origin.FILES
     return Origin.KEEPER
 
 
-def _elsewhere(layout: Layout, behaviour: Behaviour, now: Outlook, sample: int, progress: Sequence[int]) -> Origin:
+def _remote_origin(
+    layout: TierLayout, behaviour: Behaviour, now: Outlook, sample: int, progress: Sequence[int]
+) -> Origin:
     if now.asks and may_have(layout, behaviour, sample, progress):
         return Origin.HOLDER
     late = now.ahead and not behaviour.ahead_pfs and layout.holder[sample] < 0
     return Origin.LATER if late else Origin.FILES
 
 
-def may_have(layout: Layout, behaviour: Behaviour, sample: int, progress: Sequence[int]) -> bool:
+def may_have(layout: TierLayout, behaviour: Behaviour, sample: int, progress: Sequence[int]) -> bool:
     """Whether to expect that another node has a sample that this one does not keep."""
     if layout.holder[sample] < 0:
         return False
@@ -131,17 +138,17 @@ class Answer(Enum):
     REFUSE = auto()  # the other reads the file system
 
 
-def answer(behaviour: Behaviour, state: State, *, mine: bool) -> Answer:
+def answer(behaviour: Behaviour, state: SampleState, *, mine: bool) -> Answer:
     """How a rank answers a request for a sample that its node keeps. mine: the rank is its keeper.
 
     It fetches an absent sample for the other rank, so that each sample is read from the file system once, whichever
     rank is ahead. Under a policy that guesses, as published, it fetches nothing for others.
     """
-    if state is State.PRESENT:
+    if state is SampleState.PRESENT:
         return Answer.GIVE
-    if not mine or (state is State.ABSENT and behaviour.guesses):
+    if not mine or (state is SampleState.ABSENT and behaviour.guesses):
         return Answer.REFUSE
-    return Answer.BRING if state is State.ABSENT else Answer.WAIT
+    return Answer.BRING if state is SampleState.ABSENT else Answer.WAIT
 
 
 def filling_threads(threads: int) -> int:
@@ -149,7 +156,7 @@ def filling_threads(threads: int) -> int:
     return max(1, threads // 2)
 
 
-def fill_runs(layout: Layout, rank: int, *, copies: bool) -> list[list[list[int]]]:
+def fill_runs(layout: TierLayout, rank: int, *, copies: bool) -> list[list[list[int]]]:
     """What a rank fetches into each tier, in order, a few neighbours at a time: from the file system or (`copies`) from
     other nodes. The numbers count what the node keeps.
     """
@@ -177,7 +184,7 @@ class Groups(NamedTuple):
 
 def groups(plan: Sequence[Ids], sizes: Callable[[Ids], Ids], group_bytes: int, *, of_one: bool) -> Groups:
     """Cut batches into groups of about `group_bytes`. sizes: delivered bytes of each sample. of_one: each is a file."""
-    ids, batches = joined_ids(plan)
+    ids, batches = join_ids(plan)
     starts = np.concatenate([[0], np.cumsum(sizes(ids))])
     counts = np.array([len(batch) for batch in plan], dtype=np.int64)
     within = starts[:-1] - starts[counts.cumsum() - counts][batches]

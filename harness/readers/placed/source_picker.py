@@ -15,8 +15,8 @@ from dlio_bench.batches import Ids
 from dlio_bench.counters import Cost
 from dlio_bench.harness.plan.placement.rule import Behaviour
 from dlio_bench.harness.readers.placed.backends import Backends
-from dlio_bench.harness.readers.placed.claims import WAIT_SECONDS, State
-from dlio_bench.harness.readers.placed.rules import Origin, bypassed, origin, outlook, rival
+from dlio_bench.harness.readers.placed.claims import WAIT_SECONDS, SampleState
+from dlio_bench.harness.readers.placed.rules import Origin, bypasses_tiers, current_outlook, origin, rival
 from dlio_bench.harness.readers.placed.tiers import RAM, Speeds
 
 
@@ -33,8 +33,8 @@ class SourcePicker:
 
     @property
     def bypassed(self) -> bool:
-        """See rules.bypassed."""
-        return bypassed(self._behaviour, self._rival, self._speeds.file_system_beats)
+        """See rules.bypasses_tiers."""
+        return bypasses_tiers(self._behaviour, self._rival, self._speeds.file_system_beats)
 
     def holds(self, ids: Ids) -> bool:
         """Whether some of these samples are in this node's memory, or on their way to it: they were read for it, and
@@ -45,7 +45,7 @@ class SourcePicker:
         kept = self._layout.number[ids]
         kept = kept[kept >= 0]
         kept = kept[self._layout.tier[kept] == self._memory]
-        return bool(len(kept) and self._claims.begun(kept).any())
+        return bool(len(kept) and self._claims.are_begun(kept).any())
 
     def saw_file_system(self, size: int, seconds: float, queued: float) -> None:
         """Somebody has read `size` bytes past this supply (see Speeds)."""
@@ -72,7 +72,9 @@ class SourcePicker:
             for kept in [*claimed.values(), *copies.values()]:
                 self._claims.settle(kept, present=False)
         for rank, rows in asked.items():
-            self._backends.from_files(ids, starts, out, self._backends.ask(rank, ids, starts, out, rows, cost), cost)
+            self._backends.from_files(
+                ids, starts, out, self._backends.fetch_rows(rank, ids, starts, out, rows, cost), cost
+            )
         here = origins[Origin.TIER]
         for row in origins[Origin.COMING]:
             if self._claims.wait(int(number[ids[row]]), WAIT_SECONDS):
@@ -86,13 +88,13 @@ class SourcePicker:
     def _sort(self, ids: Sequence[int], *, ahead: bool) -> dict[Origin, list[int]]:
         """The rows of each origin; those that are to be kept, and are not there, are claimed."""
         beats, alone = self._speeds.file_system_beats, self._backends.peers is None
-        now = outlook(self._behaviour, self._backends.tiers, self._rival, beats, alone=alone, ahead=ahead)
+        now = current_outlook(self._behaviour, self._backends.tiers, self._rival, beats, alone=alone, ahead=ahead)
         rows: dict[Origin, list[int]] = defaultdict(list)
         for row, sample in enumerate(ids):
             kept, state = int(self._layout.number[sample]), None
             if kept >= 0:
-                absent = now.bypassed and self._claims.look(kept) is State.ABSENT
-                state = State.ABSENT if absent else self._claims.take(kept)
+                absent = now.bypassed and self._claims.state_of(kept) is SampleState.ABSENT
+                state = SampleState.ABSENT if absent else self._claims.take(kept)
             rows[origin(self._layout, self._behaviour, now, sample, state, self.progress)].append(row)
         return rows
 
@@ -109,5 +111,7 @@ class SourcePicker:
     ) -> None:
         """Get samples that this node keeps as copies from their holders, and keep them."""
         for rank, rows in self._backends.holders(ids, list(copies)).items():
-            self._backends.from_files(ids, starts, out, self._backends.ask(rank, ids, starts, out, rows, cost), cost)
+            self._backends.from_files(
+                ids, starts, out, self._backends.fetch_rows(rank, ids, starts, out, rows, cost), cost
+            )
         self._keep(copies, starts, out)

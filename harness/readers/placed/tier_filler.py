@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from dlio_bench.harness.readers.placed.layout import Layout
+from dlio_bench.harness.readers.placed.layout import TierLayout
 from dlio_bench.harness.readers.placed.rules import fill_runs
 from dlio_bench.harness.readers.placed.source_picker import SourcePicker
 from dlio_bench.harness.readers.placed.tier_server import TierServer
@@ -17,7 +17,7 @@ NAP_SECONDS = 0.1  # between two checks whether tiers are still bypassed
 class TierFiller:
     """Fills this rank's part of its node's tiers, with `threads` threads for each tier."""
 
-    def __init__(self, layout: Layout, picker: SourcePicker, server: TierServer, rank: int, threads: int) -> None:
+    def __init__(self, layout: TierLayout, picker: SourcePicker, server: TierServer, rank: int, threads: int) -> None:
         self._picker, self._server, self._threads = picker, server, threads
         bounds = layout.bounds.tolist()
         self._files, self._copies = (fill_runs(layout, rank, copies=copies) for copies in (False, True))
@@ -70,7 +70,7 @@ class TierFiller:
                 tally, at_work = self.filled.part(), threading.Lock()
                 self._at_work.append(at_work)
                 worker = threading.Thread(
-                    target=self._work,
+                    target=self._fill_tier,
                     args=(tier, waiting, turn, tally, at_work, copies, patient),
                     name=f"reader-filling-{tier}-{number}",
                     daemon=True,
@@ -87,7 +87,7 @@ class TierFiller:
         if self._failures:
             raise self._failures[0]
 
-    def _work(
+    def _fill_tier(
         self,
         tier: int,
         waiting: Iterator[Sequence[int]],

@@ -10,7 +10,7 @@ from dlio_bench.errors import BenchError
 from dlio_bench.harness.cluster.peers import Piece
 from dlio_bench.harness.plan.placement.rule import Behaviour
 from dlio_bench.harness.readers.placed.backends import Backends
-from dlio_bench.harness.readers.placed.claims import WAIT_SECONDS, State
+from dlio_bench.harness.readers.placed.claims import WAIT_SECONDS, SampleState
 from dlio_bench.harness.readers.placed.layout import NOWHERE
 from dlio_bench.harness.readers.placed.rules import Answer, answer
 from dlio_bench.harness.readers.session import Scratch, Tally
@@ -35,13 +35,13 @@ class TierServer:
         `copies`: from other nodes. A sample that cannot be read stays absent: the thread that needs it raises why.
         """
         backends = self._backends
-        mine = [number for number in numbers if backends.claims.take(number) is State.CLAIMED]
+        mine = [number for number in numbers if backends.claims.take(number) is SampleState.CLAIMED]
         try:
             while mine:
                 run = [mine[0]]
                 while len(run) < len(mine) and mine[len(run)] == run[-1] + 1:
                     run.append(mine[len(run)])
-                self._bring(run, tally, copies=copies)
+                self._fetch_and_store(run, tally, copies=copies)
                 for number in run:
                     backends.claims.settle(number, present=True)
                 del mine[: len(run)]
@@ -60,7 +60,7 @@ class TierServer:
         if number < 0:
             return None
         mine = backends.layout.keeper[sample] == backends.rank
-        decision = answer(self._behaviour, backends.claims.look(number), mine=mine)
+        decision = answer(self._behaviour, backends.claims.state_of(number), mine=mine)
         if decision is Answer.REFUSE:
             return None
         if decision is Answer.BRING:
@@ -73,7 +73,7 @@ class TierServer:
         tier, offset = backends.place(number)
         return backends.tier_files.handles[tier], offset, int(backends.layout.size[number])
 
-    def _bring(self, run: Sequence[int], tally: Tally, *, copies: bool) -> None:
+    def _fetch_and_store(self, run: Sequence[int], tally: Tally, *, copies: bool) -> None:
         """Fetch neighbours in a tier, and write them there."""
         backends = self._backends
         ids = backends.layout.ids[run[0] : run[-1] + 1]
@@ -86,7 +86,7 @@ class TierServer:
             rows = list(ranks.pop(NOWHERE, []))
             answered = Cost()
             for rank, rank_rows in ranks.items():
-                rows += backends.ask(rank, samples, starts, memory, rank_rows, answered)
+                rows += backends.fetch_rows(rank, samples, starts, memory, rank_rows, answered)
             answered.bytes_spared = 0  # not delivered to the trainer yet
             cost.add(answered)
         before = cost.bytes_requested

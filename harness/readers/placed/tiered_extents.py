@@ -27,7 +27,7 @@ _UNDECIDED, _STRAIGHT, _TAKEN = 0, 1, 2
 LOOK_AT = 16  # of so many reads past the supply the last is timed, which costs a tenth of reading a chunk from memory
 
 
-class Work(Struct, frozen=True):
+class GroupedReads(Struct, frozen=True):
     """A plan cut into groups, and those into chunks. batches: of each chunk, ascending. inner: chunks as read straight.
 
     ids [n]; kept, starts: int64 [n + 1], where each sample is among all that is delivered, as it is kept and as it is
@@ -35,7 +35,7 @@ class Work(Struct, frozen=True):
     """
 
     batches: Ids
-    inner: chunks.Work
+    inner: chunks.ChunkedReads
     ids: Ids
     kept: Ids
     starts: Ids
@@ -57,14 +57,14 @@ class TieredExtents:
         """
         self._sample_view, self._picker, self._sizes = sample_view, picker, sizes
         self._straight, self._raw = straight, raw
-        self._work: Work | None = None
+        self._work: GroupedReads | None = None
         self._state = bytearray()
         self._left: dict[int, list[int]] = defaultdict(list)  # batch -> samples to be read on demand, rows of the plan
         self._trusted = 0  # chunks to be read straight before it is asked again whether they should
         self._lock = threading.Lock()
         self._scratch = Scratch()
 
-    def prepare(self, plan: Sequence[Ids]) -> Work:
+    def prepare(self, plan: Sequence[Ids]) -> GroupedReads:
         """See ExtentReader.prepare."""
         ids, within, rows, of_group = groups(
             plan, self._sample_view.sizes, extents.CHUNK_BYTES, of_one=self._sample_view.dataset.file_per_sample
@@ -77,9 +77,9 @@ class TieredExtents:
         starts = np.concatenate([[0], np.cumsum(self._sample_view.sizes(ids))])
         kept = np.concatenate([[0], np.cumsum(self._sizes[ids])])
         bases = within[rows[:-1]]
-        self._work = Work(
+        self._work = GroupedReads(
             of_group[inner.batches],
-            inner.within(bases),
+            inner.at_bases(bases),
             ids,
             kept,
             starts,
@@ -90,7 +90,7 @@ class TieredExtents:
         )
         return self._work
 
-    def fetch(self, work: Work, chunks: range, out: memoryview, cost: Cost) -> None:
+    def fetch(self, work: GroupedReads, chunks: range, out: memoryview, cost: Cost) -> None:
         """See ExtentReader.fetch."""
         first, last = work.groups[chunks.start], work.groups[chunks.stop - 1] + 1
         with self._lock:
@@ -104,20 +104,22 @@ class TieredExtents:
             looked_at = self._trusted == 1
             self._trusted -= bool(straight and self._trusted)
         if straight == last - first:
-            self._read_straight(work, chunks, out, cost, looked_at=looked_at)
+            self._read_directly(work, chunks, out, cost, looked_at=looked_at)
             return
         for chunk in chunks if straight else ():  # others who took a part of the batch had decided otherwise
             if self._state[work.groups[chunk]] == _STRAIGHT:
-                self._read_straight(work, range(chunk, chunk + 1), out, cost, looked_at=False)
+                self._read_directly(work, range(chunk, chunk + 1), out, cost, looked_at=False)
         for group in fresh:
             if self._state[group] == _TAKEN:
                 rows = list(range(work.rows[group], work.rows[group + 1]))
-                left = self._get(work, rows, out[work.bases[group] : work.ends[group]], cost, ahead=True)
+                left = self._deliver_rows(work, rows, out[work.bases[group] : work.ends[group]], cost, ahead=True)
                 if left:
                     with self._lock:
                         self._left[int(work.batches[chunks.start])] += left
 
-    def _read_straight(self, work: Work, chunks: range, out: memoryview, cost: Cost, *, looked_at: bool) -> None:
+    def _read_directly(
+        self, work: GroupedReads, chunks: range, out: memoryview, cost: Cost, *, looked_at: bool
+    ) -> None:
         if not looked_at:
             self._straight.fetch(work.inner, chunks, out, cost)
             return
@@ -139,12 +141,14 @@ class TieredExtents:
             group = int(np.searchsorted(work.rows, row, side="right")) - 1
             start = work.bases[group] + int(work.starts[row] - work.starts[work.rows[group]])
             end = start + int(work.starts[row + 1] - work.starts[row])
-            self._get(work, [row], out[start:end], cost, ahead=False)
+            self._deliver_rows(work, [row], out[start:end], cost, ahead=False)
 
     def close(self) -> None:
         """Nothing: files stay open for those who fill tiers and answer other ranks, until the session ends."""
 
-    def _get(self, work: Work, rows: Sequence[int], out: memoryview, cost: Cost, *, ahead: bool) -> list[int]:
+    def _deliver_rows(
+        self, work: GroupedReads, rows: Sequence[int], out: memoryview, cost: Cost, *, ahead: bool
+    ) -> list[int]:
         """Deliver neighbouring rows into `out`, which holds just them. The rows left out."""
         first, last = rows[0], rows[-1] + 1
         ids = work.ids[first:last].tolist()

@@ -24,21 +24,21 @@ SLACK = 0.005
 _SIZE = 8  # one double
 
 
-class Span(NamedTuple):
+class LinkSpan(NamedTuple):
     """When a transfer has the link, in seconds of the clock that `now` came from."""
 
     start: float
     end: float
 
 
-def place(next_free: float, now: float, credit: float, count: int, rate: float | None) -> Span:
+def transfer_span(next_free: float, now: float, credit: float, count: int, rate: float | None) -> LinkSpan:
     """The span of `count` bytes asked for at `now` on a link of `rate` bytes/s (None = unlimited), free from
     `next_free` on. The link is free again at the span's end. Pure.
     """
     if rate is None:
-        return Span(now, now)
+        return LinkSpan(now, now)
     start = max(now - min(max(credit, 0.0), SLACK), next_free)
-    return Span(start, start + count / rate)
+    return LinkSpan(start, start + count / rate)
 
 
 class LocalBucket:
@@ -48,9 +48,9 @@ class LocalBucket:
         self._rate = rate
         self._next_free = memoryview(bytearray(_SIZE)).cast("d") if next_free is None else next_free
 
-    def reserve(self, count: int, now: float, credit: float = 0.0) -> Span:
+    def reserve(self, count: int, now: float, credit: float = 0.0) -> LinkSpan:
         """Take the link for `count` bytes."""
-        span = place(self._next_free[0], now, credit, count, self._rate)
+        span = transfer_span(self._next_free[0], now, credit, count, self._rate)
         self._next_free[0] = max(self._next_free[0], span.end)
         return span
 
@@ -91,12 +91,12 @@ class Transfer(NamedTuple):
     end: float
 
 
-def through(waiting: Sequence[float], count: float) -> float:
+def bytes_until_served(waiting: Sequence[float], count: float) -> float:
     """Bytes that a link carries until a queue has had `count` of its own, all queues the same. Pure."""
     return sum(min(one, count) for one in waiting)
 
 
-def left(waiting: Sequence[float], carried: float) -> list[float]:
+def remaining_queues(waiting: Sequence[float], carried: float) -> list[float]:
     """What waits in each queue when the link has carried so many bytes, of each queue the same. Pure."""
     level, busy = 0.0, sorted(filter(None, waiting))
     for gone, most in enumerate(busy):
@@ -145,13 +145,13 @@ class SharedLink:
         with self._lock:
             state, many = self._state, self._queues
             moment = max(now - min(max(credit, 0.0), SLACK), state[-1])
-            waiting = left(state[:many].tolist(), (moment - state[-1]) * self._rate)
+            waiting = remaining_queues(state[:many].tolist(), (moment - state[-1]) * self._rate)
             waiting[queue] += count
             mark = state[many + queue] = state[many + queue] + count
             state[-1] = moment
             for number, one in enumerate(waiting):
                 state[number] = one
-        return Transfer(queue, mark, moment + through(waiting, waiting[queue]) / self._rate)
+        return Transfer(queue, mark, moment + bytes_until_served(waiting, waiting[queue]) / self._rate)
 
     def wait(self, transfer: Transfer, until: Callable[[float], None]) -> float:
         """Return when a transfer is through, and the time of that. until: sleeps to a moment."""
@@ -168,7 +168,7 @@ class SharedLink:
         with self._lock:
             waiting, moment = self._state[: self._queues].tolist(), self._state[-1]
             ahead = waiting[transfer.queue] - (self._state[self._queues + transfer.queue] - transfer.mark)
-        return transfer.end if ahead <= 0 else moment + through(waiting, ahead) / self._rate
+        return transfer.end if ahead <= 0 else moment + bytes_until_served(waiting, ahead) / self._rate
 
     def close(self) -> None:
         """Give the file back."""

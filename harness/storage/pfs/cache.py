@@ -57,7 +57,7 @@ class ClientCache:
         self._blocks = OwnBlocks() if blocks is None else blocks
 
     @property
-    def used(self) -> int:
+    def used_bytes(self) -> int:
         """Bytes of the pages held."""
         return self._blocks.pages * PAGE
 
@@ -91,6 +91,6 @@ class ClientCache:
         self._blocks.pages += touched.bit_count() - present.bit_count()
         self._blocks[key] = held | touched
         self._blocks.move_to_end(key)
-        while self.used > self._capacity:
+        while self.used_bytes > self._capacity:
             self._blocks.pages -= self._blocks.popitem(last=False)[1].bit_count()
         return hit

@@ -63,7 +63,7 @@ def main(config_path: Path) -> None:
 def _watch(node: Node, parent: int) -> None:
     """Empty the cache when asked; end when the parent is gone, even if requests would still wait for long."""
     while os.getppid() == parent:
-        node.drop_if_asked()
+        node.drop_if_requested()
         time.sleep(_LOOK_SECONDS)
     time.sleep(_GRACE_SECONDS)
     os._exit(1)

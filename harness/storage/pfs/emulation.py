@@ -62,9 +62,9 @@ def available() -> str | None:
 
 
 @contextmanager
-def mounted(spec: PfsSpec, source: Path, nodes: int, *, writable: bool = False) -> Iterator[Emulation]:
-    """`emulated` in a locked temporary folder, which commands that clean up after killed ones leave alone."""
-    with temp_folder(FOLDER) as work, emulated(spec, source, nodes, work, writable=writable) as emulation:
+def mount_temporarily(spec: PfsSpec, source: Path, nodes: int, *, writable: bool = False) -> Iterator[Emulation]:
+    """`mount_nodes` in a locked temporary folder, which commands that clean up after killed ones leave alone."""
+    with temp_folder(FOLDER) as work, mount_nodes(spec, source, nodes, work, writable=writable) as emulation:
         yield emulation
 
 
@@ -76,19 +76,19 @@ def places(
     if spec is None:
         yield (str(source),) * nodes, ""
         return
-    with mounted(spec, source, nodes, writable=writable) as emulation:
+    with mount_temporarily(spec, source, nodes, writable=writable) as emulation:
         yield tuple(map(str, emulation.mounts)), str(emulation.board)
 
 
 @contextmanager
-def emulated(spec: PfsSpec, source: Path, nodes: int, work: Path, *, writable: bool = False) -> Iterator[Emulation]:
+def mount_nodes(spec: PfsSpec, source: Path, nodes: int, work: Path, *, writable: bool = False) -> Iterator[Emulation]:
     """Mount `source` once for each of `nodes` virtual nodes in the folder `work`, each as slow as `spec` says.
 
     writable: files are written through the mounts too, and each node sees at once what another has written.
     However the block is left, the mounts, their daemons and the files made in `work` are gone afterwards; when this
     process is killed, the kernel ends the daemons, and libfuse's helper unmounts.
     Raises EnvironmentFailure when there is no FUSE, no source, or a mount that does not answer within 30 s, and instead
-    of what the block raises where one of the daemons has died. Commands use `mounted`.
+    of what the block raises where one of the daemons has died. Commands use `mount_temporarily`.
     """
     if reason := available():
         raise EnvironmentFailure(f"A parallel file system cannot be emulated here. {reason}")
@@ -146,7 +146,7 @@ def _log(point: Path) -> Path:
     return point.with_suffix(".log")
 
 
-def _logged(point: Path) -> str:
+def _log_tail(point: Path) -> str:
     """The end of a daemon's output, on one line."""
     return " / ".join(_log(point).read_text(errors="replace").split("\n"))[-600:].strip(" /")
 
@@ -196,7 +196,7 @@ def _await(board: Path, points: tuple[Path, ...], daemons: list["subprocess.Pope
                 what = f"did not answer within {_PATIENCE:.0f} s" if status is None else f"ended with status {status}"
                 raise EnvironmentFailure(
                     f"The emulated file system of node {node} at '{points[node]}' {what}. Its output: "
-                    f"{_logged(points[node]) or '(none)'}. If it may not mount: {_INSTALL}."
+                    f"{_log_tail(points[node]) or '(none)'}. If it may not mount: {_INSTALL}."
                 )
             time.sleep(_LOOK)
 
@@ -212,7 +212,7 @@ def _require_alive(
         status = daemon.poll()
         if status is not None:
             how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
-            output = _logged(points[node])
+            output = _log_tail(points[node])
             raise EnvironmentFailure(
                 f"The daemon of the emulated file system of node {node} at '{points[node]}' ended {how} while it was "
                 f"in use{f', with the output: {output}' if output else ''}. The kernel ends processes when memory runs "

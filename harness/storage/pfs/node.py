@@ -46,7 +46,7 @@ _CALLERS = 1024  # threads that are remembered; a forgotten one only loses its c
 FileKey = Hashable
 
 
-class OpenFile(Struct, frozen=True):
+class SourceFile(Struct, frozen=True):
     """A source file that is open: its descriptor, its identity, its bytes.
 
     size: None where somebody may write to it.
@@ -123,14 +123,14 @@ class Node:
 
     def open(
         self, path: str, caller: int, flags: int = os.O_RDONLY, mode: int = 0o666, *, grows: bool = False
-    ) -> OpenFile:
+    ) -> SourceFile:
         """Open a source file. OSError as the source has it; a failed open takes its latency too.
 
         grows: its size is looked up at every read.
         """
         now = self._clock()
         with self._lock:
-            thread, late = self._remembered(caller)
+            thread, late = self._thread_memory(caller)
         server, latency = self._metadata, self._spec.open_seconds
         if server is not None:
             served = server.reserve(1, now, late, self._queue)
@@ -138,16 +138,16 @@ class Node:
             fd = os.open(path, flags | os.O_CLOEXEC, mode)
         finally:
             if server is not None:  # it is at work for a part of the latency
-                now = server.wait(served, self._until)
+                now = server.wait(served, self._sleep_until)
                 latency = max(latency - 1 / (self._spec.opens or math.inf), 0.0)
             self._wait(thread, now + latency)
         status = os.fstat(fd)
         with self._lock:
             self._row[OPENS] += 1
         size = None if grows else status.st_size
-        return OpenFile(fd, (status.st_dev, status.st_ino, status.st_mtime_ns), size)
+        return SourceFile(fd, (status.st_dev, status.st_ino, status.st_mtime_ns), size)
 
-    def read(self, file: OpenFile, offset: int, out: Sequence[memoryview], caller: int) -> int:
+    def read(self, file: SourceFile, offset: int, out: Sequence[memoryview], caller: int) -> int:
         """Fill buffers of at most `REQUEST` bytes with the file's bytes from `offset`; returns how many there were.
 
         OSError as the source has it. `caller` tells the reading threads apart: what wake-ups cost one of them is given
@@ -157,13 +157,13 @@ class Node:
         count = max(min(sum(map(len, out)), size - offset), 0)
         began = now = self._clock()
         with self._lock:
-            thread, late = self._remembered(caller)
+            thread, late = self._thread_memory(caller)
             continues = thread.end == (file.key, offset)
             # Of the time since the thread's last call, all was ours when the kernel cut one read into pieces; else what
             # that call was late, and the way to the reader and back.
             credit = min(max(now - thread.due, 0.0), SLACK if continues else late + self._transport)
             hit, missed = self._cache.take(file.key, offset, count)
-            started = _started(thread, missed, continues)
+            started = _started_blocks(thread, missed, continues)
             # The kernel cuts a large read at 256 pages: into whole MiB, but for less than a page of the first piece
             # when the reader's memory does not begin at a page.
             thread.end = (file.key, offset + count) if count > REQUEST - PAGE else None
@@ -171,53 +171,55 @@ class Node:
             link = self._link.reserve(missed, now, credit) if missed else None
         if link:
             if link.start > now:
-                self._until(link.start)
+                self._sleep_until(link.start)
                 now = self._clock()
                 credit = now - link.start
             network = self._shared.reserve(missed, now, credit, self._queue)
         got = os.preadv(file.fd, out, offset) if count else 0
-        while 0 < got < count and (step := os.preadv(file.fd, _behind(out, got), offset + got)):
+        while 0 < got < count and (step := os.preadv(file.fd, _remaining(out, got), offset + got)):
             got += step
         if link:
-            due = max(due, link.end, self._shared.wait(network, self._until)) + started * self._spec.request_seconds
+            due = (
+                max(due, link.end, self._shared.wait(network, self._sleep_until)) + started * self._spec.request_seconds
+            )
         self._wait(thread, due)
         with self._lock:
             self._row[CACHE_BYTES] += min(hit, got)
             self._row[PFS_BYTES] += got - min(hit, got)
             self._row[REQUESTS] += started
-            self._row[READ_NS] += self._since(began)
+            self._row[READ_NS] += self._nanoseconds_since(began)
         return got
 
-    def write(self, file: OpenFile, offset: int, content: memoryview, caller: int) -> int:
+    def write(self, file: SourceFile, offset: int, content: memoryview, caller: int) -> int:
         """Write all of `content` at `offset`; returns its length. OSError as the source has it."""
         began = now = self._clock()
         count, started = len(content), -(-len(content) // REQUEST)
         with self._lock:
-            thread, late = self._remembered(caller)
+            thread, late = self._thread_memory(caller)
             credit = min(max(now - thread.due, 0.0), late + self._transport)
             thread.end = None
             link = self._link.reserve(count, now, credit)
         if link.start > now:
-            self._until(link.start)
+            self._sleep_until(link.start)
             now = self._clock()
             credit = now - link.start
         network = self._shared.reserve(count, now, credit, self._queue)
         written = 0
         while written < count:
             written += os.pwrite(file.fd, content[written:], offset + written)
-        end = max(link.end, self._shared.wait(network, self._until))
+        end = max(link.end, self._shared.wait(network, self._sleep_until))
         self._wait(thread, end + started * self._spec.request_seconds)
         with self._lock:
             self._row[WRITTEN_BYTES] += count
             self._row[REQUESTS] += started
-            self._row[WRITE_NS] += self._since(began)
+            self._row[WRITE_NS] += self._nanoseconds_since(began)
         return count
 
-    def _since(self, moment: float) -> int:
+    def _nanoseconds_since(self, moment: float) -> int:
         """Nanoseconds."""
         return round((self._clock() - moment) * 1e9)
 
-    def drop_if_asked(self) -> None:
+    def drop_if_requested(self) -> None:
         """Empty the cache when the board asks for it, and say so there."""
         request = self._row[DROP_ASKED]
         if self._row[DROP_DONE] != request:
@@ -229,7 +231,7 @@ class Node:
         with self._lock:
             self._cache.clear()
 
-    def _remembered(self, caller: int) -> tuple[_Caller, float]:
+    def _thread_memory(self, caller: int) -> tuple[_Caller, float]:
         """The thread's memory, and the lateness of its last call, which is given back once. Under the lock."""
         thread = self._callers.get(caller)
         if thread is None:
@@ -242,16 +244,16 @@ class Node:
         return thread, min(late, SLACK)
 
     def _wait(self, thread: _Caller, due: float) -> None:
-        self._until(due)
+        self._sleep_until(due)
         thread.due, thread.late = due, max(self._clock() - due, 0.0)
 
-    def _until(self, moment: float) -> None:
+    def _sleep_until(self, moment: float) -> None:
         """Sleep to `moment`, never less."""
         while (left := moment - self._clock()) > 0:
             self._sleep(left)
 
 
-def _behind(out: Sequence[memoryview], count: int) -> list[memoryview]:
+def _remaining(out: Sequence[memoryview], count: int) -> list[memoryview]:
     """What is left of buffers behind their first `count` bytes."""
     left = []
     for one in out:
@@ -260,7 +262,7 @@ def _behind(out: Sequence[memoryview], count: int) -> list[memoryview]:
     return [one for one in left if len(one)]
 
 
-def _started(thread: _Caller, missed: int, continues: bool) -> int:
+def _started_blocks(thread: _Caller, missed: int, continues: bool) -> int:
     """Started MiB of `missed` bytes, after what the last one has room for when the kernel cut one read into pieces."""
     room = thread.room if continues else 0
     beyond = max(missed - room, 0)

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dlio_bench.harness.storage.pfs.node import Node, OpenFile
+from dlio_bench.harness.storage.pfs.node import Node, SourceFile
 
 LIBRARIES = ("libfuse3.so.3", "libfuse3.so.4")  # libfuse 3.0 to 3.16, and from 3.17 on
 NAME = "dlio-bench-pfs"  # the mount's source as `mount` shows it
@@ -50,7 +50,7 @@ class _Operations:
         self._source = str(source)
         self._node = node
         self._ready = ready
-        self._open: dict[int, OpenFile] = {}
+        self._open: dict[int, SourceFile] = {}
         self._caller: Any = None
         self._low_handle = os.open(os.devnull, os.O_RDONLY)  # lower than those of the mount, see `_close_last`
 
@@ -114,12 +114,12 @@ class _Writing(_Operations):
     shown_mode = ~0
 
     def open(self, path: str, flags: int) -> int:
-        return self._opened(path, flags & (os.O_ACCMODE | os.O_TRUNC))
+        return self._open_file(path, flags & (os.O_ACCMODE | os.O_TRUNC))
 
     def create(self, path: str, mode: int) -> int:
-        return self._opened(path, os.O_RDWR | os.O_CREAT, mode)
+        return self._open_file(path, os.O_RDWR | os.O_CREAT, mode)
 
-    def _opened(self, path: str, flags: int, mode: int = 0o666) -> int:
+    def _open_file(self, path: str, flags: int, mode: int = 0o666) -> int:
         file = self._node.open(f"{self._source}{path}", self._caller(), flags, mode, grows=True)
         self._open[file.fd] = file
         return file.fd

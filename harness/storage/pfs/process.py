@@ -23,8 +23,8 @@ from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.storage.pfs.board import Board
 from dlio_bench.harness.storage.pfs.bucket import FileLock, LocalBucket, SharedLink
 from dlio_bench.harness.storage.pfs.cache import BLOCK, ClientCache
-from dlio_bench.harness.storage.pfs.emulation import BOARD, BUCKET, FOLDER, METADATA, Emulation, mounted
-from dlio_bench.harness.storage.pfs.node import REQUEST, Node, OpenFile, Own
+from dlio_bench.harness.storage.pfs.emulation import BOARD, BUCKET, FOLDER, METADATA, Emulation, mount_temporarily
+from dlio_bench.harness.storage.pfs.node import REQUEST, Node, Own, SourceFile
 from dlio_bench.harness.storage.pfs.spec import PROCESS, PfsSpec, queue_of
 
 _PR_SET_TIMERSLACK = 29  # prctl(2)
@@ -37,7 +37,7 @@ _OLDER, _NEWER = 4, 5
 
 def emulation_of(spec: PfsSpec, dataset: Dataset, nodes: int) -> AbstractContextManager[Emulation]:
     """The emulated file system of some nodes of this machine, by the way of `spec.via`, as long as the block lasts."""
-    return shared_files(spec, dataset, nodes) if spec.via == PROCESS else mounted(spec, dataset.folder, nodes)
+    return shared_files(spec, dataset, nodes) if spec.via == PROCESS else mount_temporarily(spec, dataset.folder, nodes)
 
 
 @contextmanager
@@ -67,14 +67,14 @@ class EmulatedAccess:
         """state: the node's file, beside those that all nodes share. row: the number of the node among them."""
         # Sleeps end within 1 ns of timer slack instead of 50 us; threads made later inherit it.
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
-        own = _own(spec, state)
+        own = _own_pace(spec, state)
         shared = SharedLink(state.with_name(BUCKET), spec.bandwidth)
         metadata = SharedLink(state.with_name(METADATA), spec.opens)
         counters = Board.open(state.with_name(BOARD)).row(row)
         self._node = Node(spec, shared, counters, number=row, metadata=metadata, own=own)
         self._below = f"{dataset.folder}/"
         self._firsts = _blocks(dataset)[0] if spec.cache_bytes else {}
-        self._files: dict[int, OpenFile] = {}
+        self._files: dict[int, SourceFile] = {}
 
     def open(self, path: str | Path, flags: int, /) -> int:
         """As open(2), and as slow as the emulated file system if the file is of the dataset."""
@@ -135,7 +135,7 @@ def _blocks(dataset: Dataset) -> tuple[dict[str, int], int]:
     return firsts, count
 
 
-def _own(spec: PfsSpec, state: Path) -> Own:
+def _own_pace(spec: PfsSpec, state: Path) -> Own:
     try:
         handle = os.open(state, os.O_RDWR | os.O_CLOEXEC)
         mapped = mmap.mmap(handle, 0)
@@ -170,17 +170,17 @@ class _MappedBlocks:
     def __setitem__(self, key: tuple[Hashable, int], bits: int, /) -> None:
         number = _number(key)
         if not self._bits(number):
-            self._link(self._beside(0, _OLDER), number, 0)
+            self._link(self._neighbour(0, _OLDER), number, 0)
         at = _HEAD + _ENTRY * number
         self._words[at : at + _BITS] = memoryview(bits.to_bytes(8 * _BITS, "little")).cast("Q")
 
     def move_to_end(self, key: tuple[Hashable, int], /) -> None:
         number = _number(key)
         self._unlink(number)
-        self._link(self._beside(0, _OLDER), number, 0)
+        self._link(self._neighbour(0, _OLDER), number, 0)
 
     def popitem(self, last: bool) -> tuple[object, int]:
-        number = self._beside(0, _OLDER if last else _NEWER)
+        number = self._neighbour(0, _OLDER if last else _NEWER)
         bits = self._bits(number)
         self._unlink(number)
         at = _HEAD + _ENTRY * number
@@ -188,14 +188,14 @@ class _MappedBlocks:
         return number, bits
 
     def clear(self) -> None:
-        while self._beside(0, _NEWER):
+        while self._neighbour(0, _NEWER):
             self.popitem(last=False)
 
     def _bits(self, number: int) -> int:
         at = _HEAD + _ENTRY * number
         return int.from_bytes(self._words[at : at + _BITS], "little")
 
-    def _beside(self, number: int, side: int) -> int:
+    def _neighbour(self, number: int, side: int) -> int:
         return int(self._words[_HEAD + _ENTRY * number + side])
 
     def _link(self, older: int, number: int, newer: int) -> None:
@@ -204,7 +204,7 @@ class _MappedBlocks:
         words[_HEAD + _ENTRY * older + _NEWER] = words[_HEAD + _ENTRY * newer + _OLDER] = number
 
     def _unlink(self, number: int) -> None:
-        older, newer = self._beside(number, _OLDER), self._beside(number, _NEWER)
+        older, newer = self._neighbour(number, _OLDER), self._neighbour(number, _NEWER)
         self._words[_HEAD + _ENTRY * older + _NEWER] = newer
         self._words[_HEAD + _ENTRY * newer + _OLDER] = older
 
@@ -250,18 +250,18 @@ class Pace:
         link = self._node.reserve(count, now, credit)
         turn = link.end - count / (spec.per_node or math.inf)
         if turn > now:
-            self._until(turn)
+            self._sleep_until(turn)
             now = self._clock()
             credit = now - turn
         network = self._shared.reserve(count, now, credit, self._queue)
         yield
         asked = self._clock()
-        end = max(now, link.end, self._shared.wait(network, self._until))
+        end = max(now, link.end, self._shared.wait(network, self._sleep_until))
         due = end + spec.open_seconds + -(-count // REQUEST) * spec.request_seconds
-        self._until(due)
+        self._sleep_until(due)
         self._late.seconds = max(self._clock() - max(due, asked), 0.0)
 
-    def _until(self, moment: float) -> None:
+    def _sleep_until(self, moment: float) -> None:
         if (left := moment - self._clock()) > 0:
             self._sleep(left)
 
@@ -278,7 +278,7 @@ def links(nodes: int) -> Iterator[tuple[tuple[str, ...], str]]:
 
 
 @contextmanager
-def opened(spec: PfsSpec, nodes: Sequence[str], number: int, shared: str) -> Iterator[Pace]:
+def open_pace(spec: PfsSpec, nodes: Sequence[str], number: int, shared: str) -> Iterator[Pace]:
     """The pace of a rank of node `number`, by the files of `links`. EnvironmentFailure where they are gone."""
     with ExitStack() as stack:
         own = stack.enter_context(closing(SharedLink(Path(nodes[number]), spec.per_node)))

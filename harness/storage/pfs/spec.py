@@ -59,12 +59,12 @@ def _opens(text: str) -> float | None:
 
 
 def _one_of(names: tuple[str, ...]) -> Callable[[str], str]:
-    def chosen(text: str) -> str:
+    def choose(text: str) -> str:
         if text not in names:
             raise UsageError(f"It is none of {', '.join(names)}.{did_you_mean(text, names)}")
         return text
 
-    return chosen
+    return choose
 
 
 # key on the command line -> (field, parser)
@@ -90,24 +90,24 @@ def parse_spec(text: str) -> PfsSpec:
     for word in text.split(","):
         key, equals, value = (part.strip() for part in word.partition("="))
         if key not in _KEYS:
-            raise _refused(text, f"'{key}' is not one of its keys ({', '.join(_KEYS)}).{did_you_mean(key, _KEYS)}")
+            raise _refusal(text, f"'{key}' is not one of its keys ({', '.join(_KEYS)}).{did_you_mean(key, _KEYS)}")
         field, parse = _KEYS[key]
         if not equals or not value:
-            raise _refused(text, f"'{key}' has no value.")
+            raise _refusal(text, f"'{key}' has no value.")
         if field in values:
-            raise _refused(text, f"'{key}' is given twice; give it once.")
+            raise _refusal(text, f"'{key}' is given twice; give it once.")
         try:
             values[field] = parse(value)
         except UsageError as error:
-            raise _refused(text, f"{key}={value}: {error}") from None
+            raise _refusal(text, f"{key}={value}: {error}") from None
     if "bandwidth" not in values:
-        raise _refused(text, f"'bandwidth' is missing: what all nodes share, as 400MB/s or '{UNLIMITED}'.")
+        raise _refusal(text, f"'bandwidth' is missing: what all nodes share, as 400MB/s or '{UNLIMITED}'.")
     if values.get("cache_bandwidth") is not None and not values.get("cache_bytes"):
-        raise _refused(text, "'cache-bandwidth' means nothing without a cache; add 'cache=2GB' or leave it out.")
+        raise _refusal(text, "'cache-bandwidth' means nothing without a cache; add 'cache=2GB' or leave it out.")
     return PfsSpec(**values)
 
 
-def _refused(text: str, why: str) -> UsageError:
+def _refusal(text: str, why: str) -> UsageError:
     return UsageError(f"The emulated parallel file system '{text}' is refused: {why} A whole one is: {EXAMPLE}.")
 
 

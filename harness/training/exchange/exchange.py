@@ -13,7 +13,7 @@ from msgspec import Struct
 from dlio_bench import recorder
 from dlio_bench.components import CODE
 from dlio_bench.errors import EnvironmentFailure, Stalled
-from dlio_bench.harness.cluster.comm import Comm, together
+from dlio_bench.harness.cluster.comm import Comm, run_on_all_ranks
 from dlio_bench.harness.cluster.life import life
 from dlio_bench.harness.training.exchange import horovod
 from dlio_bench.harness.training.exchange.horovod import OverHorovod
@@ -72,7 +72,7 @@ class Background:
         self._queue.put(None)
         self._thread.join(seconds)
 
-    def do(self, work: Callable[[], Any], seconds: float) -> Any:
+    def run_and_wait(self, work: Callable[[], Any], seconds: float) -> Any:
         """Begin it and wait for its outcome, see Pending.wait."""
         return self.begin(work).wait(seconds)
 
@@ -99,7 +99,7 @@ def choose(comm: Comm, options: ExchangeOptions, load: Callable[[], Any] = horov
     if options.kind in ("mpi", "none"):
         return Choice(options.kind, "as asked")
     refusal = None
-    for rank, reason in enumerate(together(comm, lambda: _refusal(load))):
+    for rank, reason in enumerate(run_on_all_ranks(comm, lambda: _refusal(load))):
         if reason is not None and refusal is None:
             refusal = f"rank {rank}: {reason}"
     if options.kind == "horovod":
@@ -177,7 +177,7 @@ class Exchange:
         self._comm, self._options = comm, options
         # another thread even without a lag: only another thread can abandon a library call that never returns
         self._thread = None if choice.kind == "none" else Background("gradient-exchange")
-        self._reducer: Reducer = self._bounded("The start of gradient exchange", open_reducer)
+        self._reducer: Reducer = self._run_bounded("The start of gradient exchange", open_reducer)
         self._pending: Pending | None = None
         self._late: list[Any] | None = None  # means that are there and not yet handed out
         self._calls = 0
@@ -192,12 +192,12 @@ class Exchange:
         if not self._options.lag:
             self._begin(gradients)
             return self._finish(entered)
-        means = self.lagged(entered)
+        means = self.pending_means(entered)
         self._late = None
         self._begin(gradients)
         return [np.zeros(tuple(gradient.shape), np.float32) for gradient in gradients] if means is None else means
 
-    def lagged(self, entered: float | None = None) -> list[Any] | None:
+    def pending_means(self, entered: float | None = None) -> list[Any] | None:
         """The means that the next `reduce` will hand out: a part of the state of a training; None if there are none."""
         if self._pending is not None:
             self._late = self._finish(time.perf_counter() if entered is None else entered)
@@ -221,7 +221,7 @@ class Exchange:
                     with life.waits(patience=self._options.timeout):
                         self._comm.from_first(content[begin : begin + MOST_BYTES], self._options.timeout)
         except TimeoutError as error:
-            raise self._given_up("The broadcast of weights") from error
+            raise self._stall_error("The broadcast of weights") from error
         return copies
 
     def close(self) -> None:
@@ -229,26 +229,26 @@ class Exchange:
 
         All ranks call it together, and not after a failure. EnvironmentFailure where a rank does not come.
         """
-        self.lagged()
+        self.pending_means()
         if self._thread is not None:
             # a rank that ends Horovod ends it for all, and other nodes may still pass on their sums
             try:
                 with life.waits(patience=self._options.timeout):
                     self._comm.all_sum(np.zeros(1, np.float32), np.zeros(1, np.float32), self._options.timeout)
             except TimeoutError as error:
-                raise self._given_up("The end of gradient exchange") from error
-        self._bounded("The end of gradient exchange", self._reducer.close)
+                raise self._stall_error("The end of gradient exchange") from error
+        self._run_bounded("The end of gradient exchange", self._reducer.close)
         if self._thread is not None:
             self._thread.close(GRACE)
 
-    def _bounded(self, what: str, work: Callable[[], Any]) -> Any:
+    def _run_bounded(self, what: str, work: Callable[[], Any]) -> Any:
         """Something that all ranks do together, and that might never return."""
         if self._thread is None:
             return work()
         try:
-            return self._thread.do(work, self._options.timeout + GRACE)
+            return self._thread.run_and_wait(work, self._options.timeout + GRACE)
         except TimeoutError as error:
-            raise self._given_up(what) from error
+            raise self._stall_error(what) from error
 
     def _begin(self, gradients: Sequence[Any]) -> None:
         given = list(gradients)
@@ -257,7 +257,7 @@ class Exchange:
         def work() -> Any:
             started = time.perf_counter()
             means, nbytes = self._reducer.reduce(given)
-            if nbytes and (track := recorder.here()):
+            if nbytes and (track := recorder.current_track()):
                 track.add(ALL_REDUCE, started, time.perf_counter(), nbytes)
             return means, nbytes
 
@@ -273,12 +273,12 @@ class Exchange:
         try:
             means, nbytes = pending.wait(self._options.timeout + GRACE)
         except TimeoutError as error:
-            raise self._given_up(f"Gradient exchange {self._calls}") from error
+            raise self._stall_error(f"Gradient exchange {self._calls}") from error
         exposed = time.perf_counter() - entered
         self.costs.append(Reduction(pending.started, pending.ended, exposed, nbytes))
         return list(means)
 
-    def _given_up(self, what: str) -> Stalled:
+    def _stall_error(self, what: str) -> Stalled:
         return Stalled(
             f"{what} by {self.choice.kind} was not over after {self._options.timeout:g} s, says rank {self._comm.rank} "
             f"of {self._comm.size}: a rank has died or stands still, or is that much slower. The launcher's output "

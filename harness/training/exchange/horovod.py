@@ -92,7 +92,7 @@ class OverHorovod:
         """As one tensor: its sum within the node, parts of it between leaders of the nodes, and back to the node."""
         tf, hvd = tensorflow(), self._hvd
         number = nodes.node_of(self._rank)
-        node, leads = self._within[number], nodes.leading(self._rank)
+        node, leads = self._within[number], nodes.part_led_by(self._rank)
         cut = parts(sum(map(prod, shapes)), nodes.leaders)
 
         def mean(*gradients: Any) -> list[Any]:
@@ -107,7 +107,7 @@ class OverHorovod:
                         piece = hvd.allreduce(
                             piece, op=hvd.Sum, process_set=self._between[led], name=f"{name}_between_{led}"
                         )
-                    leader = nodes.leader(number, led)
+                    leader = nodes.leader_of_part(number, led)
                     piece = hvd.broadcast(piece, root_rank=leader, process_set=node, name=f"{name}_back_{led}")
                 pieces.append(piece)
             means = tf.cast(tf.concat(pieces, axis=0), tf.float32) / hvd.size()

@@ -77,7 +77,7 @@ class OverMpi:
         self._nodes = by_node(options, comm.size)
         if self._nodes is not None:
             self._node = _part(comm, self._nodes.node_of(comm.rank))
-            self._leads = self._nodes.leading(comm.rank)
+            self._leads = self._nodes.part_led_by(comm.rank)
             self._leaders = comm.split(self._leads)
         self._buffers: dict[Shapes, list[Fused]] = {}  # a step may make several reductions, each of its own shapes
 
@@ -115,7 +115,7 @@ class OverMpi:
         node = self._nodes.node_of(self._world.rank)
         first = self._nodes.ranks(node)[0]
         cut = parts(len(values), self._nodes.leaders)
-        leaders = [self._nodes.leader(node, number) - first for number in range(self._nodes.leaders)]
+        leaders = [self._nodes.leader_of_part(node, number) - first for number in range(self._nodes.leaders)]
         for leader, part in zip(leaders, cut, strict=True):
             self._node.sum_to_first(values[part], sums[part], seconds, first=leader)
         if self._leaders is not None and self._leads is not None:

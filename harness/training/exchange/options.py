@@ -93,19 +93,19 @@ class Nodes(Struct, frozen=True):
         """The ranks of a node."""
         return range(self.bounds[node], self.bounds[node + 1])
 
-    def leader(self, node: int, number: int) -> int:
+    def leader_of_part(self, node: int, number: int) -> int:
         """The rank that leads part `number`: spread evenly, as 0, 1, 3 and 4 of six, two of each processor."""
         ranks = self.ranks(node)
         return ranks[number * len(ranks) // self.leaders]
 
-    def leading(self, rank: int) -> int | None:
+    def part_led_by(self, rank: int) -> int | None:
         """The part that a rank leads, if it leads one."""
         node = self.node_of(rank)
-        return next((number for number in range(self.leaders) if self.leader(node, number) == rank), None)
+        return next((number for number in range(self.leaders) if self.leader_of_part(node, number) == rank), None)
 
     def among_leaders(self, number: int) -> list[int]:
         """The leaders of part `number`, one of each node."""
-        return [self.leader(node, number) for node in range(len(self.bounds) - 1)]
+        return [self.leader_of_part(node, number) for node in range(len(self.bounds) - 1)]
 
 
 def by_node(options: ExchangeOptions, ranks: int) -> Nodes | None:

@@ -237,7 +237,7 @@ def test_pieces_can_be_joined_in_any_order(tmp_path_factory: pytest.TempPathFact
 def test_planes_are_rolled_and_flipped(roll: tuple[int, int], flip: tuple[bool, bool]) -> None:
     planes = np.arange(4 * 2 * 24 * 8 * 8).astype("<i2").reshape(4, 2, 24, 8, 8, 1)
     out = np.empty((1, 8, 8, 1), dtype="<i2")
-    physical.assemble(planes, (physical.Run(2, 1, (9,), roll, flip),), out)
+    physical.assemble(planes, (physical.PlaneRun(2, 1, (9,), roll, flip),), out)
     expected = np.flip(planes[2, 1, 9], [axis for axis in (0, 1) if flip[axis]])
     np.testing.assert_array_equal(out[0], np.roll(expected, roll, (0, 1)))
 

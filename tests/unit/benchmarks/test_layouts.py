@@ -20,7 +20,7 @@ from dlio_bench.benchmarks.imagenet import layout
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen import random_bytes
 from dlio_bench.datagen.formats import CONTAINERS, example, tfrecord
-from dlio_bench.datagen.layout import RANDOM, FileSpec, Layout, Written
+from dlio_bench.datagen.layout import RANDOM, FileSpec, Layout, WrittenFile
 from tests.datasets import LAYOUTS
 
 pytestmark = pytest.mark.slow
@@ -41,7 +41,7 @@ class Made:
 
     def __init__(self, layout: Layout, spec: FileSpec, folder: Path) -> None:
         self.path, self.spec = folder / Path(spec.name).name, spec
-        self.written: Written = layout.write(self.path, spec, SEED)
+        self.written: WrittenFile = layout.write(self.path, spec, SEED)
         self.size = self.path.stat().st_size
 
     def stored(self, row: int, column: int) -> bytes:

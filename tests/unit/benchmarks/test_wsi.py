@@ -19,7 +19,7 @@ from dlio_bench.benchmarks.wsi import model, slides
 from dlio_bench.benchmarks.wsi.decode import LEAST_DEVIATION, patches_of, shows_tissue
 from dlio_bench.benchmarks.wsi.layout import layout
 from dlio_bench.benchmarks.wsi.model import VGG16
-from dlio_bench.benchmarks.wsi.slides import Place
+from dlio_bench.benchmarks.wsi.slides import TilePlace
 from dlio_bench.benchmarks.wsi.workload import WSI
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import PHYSICAL
@@ -29,7 +29,7 @@ from dlio_bench.harness.commands.calibration.compute.command import make_job
 from dlio_bench.harness.commands.calibration.options import Options as CalibrateOptions
 from dlio_bench.harness.commands.run.asked import training
 from dlio_bench.harness.commands.run.asked.options import Options
-from dlio_bench.harness.training.inference import PieceInference, _together
+from dlio_bench.harness.training.inference import PieceInference, _merge_predictions
 from tests.datasets import made, stored_fields
 
 PATCHES = 4  # of a tiny tile
@@ -48,13 +48,13 @@ def test_the_first_slides_are_the_published_ones_and_the_others_are_like_them() 
     assert specs[0].name == "slide-0000.h5"
     beyond = layout(False, PHYSICAL).spec_files(7984)
     assert beyond[:400] == specs
-    place = slides.place(beyond[-1].first, tiny=False, size=1000)
+    place = slides.tile_place(beyond[-1].first, tiny=False, size=1000)
     assert (place.x, place.y) == (1, 1)
 
 
 def test_no_two_tiles_of_a_slide_lie_in_one_place() -> None:
     first = sum(slides.PUBLISHED_TILES[:1])
-    places = [slides.place(first + tile, tiny=False, size=1000) for tile in range(100)]
+    places = [slides.tile_place(first + tile, tiny=False, size=1000) for tile in range(100)]
     assert len(set(places)) == 100
     assert places[0].name == "1_1_2000_1000.png"  # as a published tile of a slide at 40x
     assert {(place.x - 1) % place.width + (place.y - 1) % place.width for place in places} == {0}
@@ -123,7 +123,7 @@ class Recorded(PieceInference):
         self._trial = -1
         self.sizes: list[int] = []
 
-    def _through(self, pieces: npt.NDArray[np.float32]) -> Any:
+    def _predict_pieces(self, pieces: npt.NDArray[np.float32]) -> Any:
         self.sizes.append(len(pieces))
         return np.stack([pieces[:, 0], pieces[:, 0]], axis=1), np.zeros(len(pieces), np.int32)
 
@@ -181,14 +181,14 @@ def test_readers_of_one_trial_are_compared_patch_by_patch(dataset: Dataset, tmp_
 
 def test_a_tile_that_two_ranks_predicted_is_told() -> None:
     values = np.zeros(4, np.float32)
-    assert set(_together([{1: values}, {2: values}])) == {1, 2}
+    assert set(_merge_predictions([{1: values}, {2: values}])) == {1, 2}
     with pytest.raises(DataError, match=r"\[2\] were predicted by several"):
-        _together([{1: values, 2: values}, {2: values}])
+        _merge_predictions([{1: values, 2: values}, {2: values}])
 
 
 def test_patches_are_written_by_their_middles_in_pixels_of_the_slide() -> None:
     values = np.arange(100, dtype=np.float32) / 100
-    lines = list(model.lines(Place(2001, 4001, 2000, 1000), values))
+    lines = list(model.lines(TilePlace(2001, 4001, 2000, 1000), values))
     assert lines[0] == "2101 4101 0\n"
     assert lines[1] == f"2101 4301 {values[1]:.9g}\n"
     assert lines[10].split()[:2] == ["2301", "4101"]

@@ -176,7 +176,7 @@ OURS = {"OMPI_MCA_orte_tmpdir_base": "/tmp/dlio-bench-session-x1y2"}  # the fold
 
 @given(st.dictionaries(st.text("ABC_/", min_size=1, max_size=9), st.text(max_size=9), max_size=9))
 def test_only_allowed_variables_are_kept(env: dict[str, str]) -> None:
-    kept = environment.kept_variables({**env, "UCX_TLS": "tcp", "UCX_KEY": "x", "HOME": "/h", **OURS})
+    kept = environment.recorded_variables({**env, "UCX_TLS": "tcp", "UCX_KEY": "x", "HOME": "/h", **OURS})
     assert kept["UCX_TLS"] == "tcp"
     assert {"UCX_KEY", "HOME", *OURS}.isdisjoint(kept)
     assert list(kept) == sorted(kept)

@@ -41,15 +41,15 @@ def test_a_file_of_hosts_is_an_allocation_for_mpirun(tmp_path: Path) -> None:
     file.write_text("node1 slots=2\nnode2 slots=2\n")
     env = {"DLIO_BENCH_HOSTFILE": str(file), "SLURM_JOB_ID": "7"}
     assert allocation.find(env) == allocation.Allocation("hostfile", 2, 2)
-    site = launch_site.Site(mpirun="/m/mpirun", mpi_flavor="openmpi", cores=2, programs={"srun": "/s/srun"})
-    job = launchers.Job(2, 3, ("command",), named_hosts=("node1", "node2"), carried=("PATH",))
+    site = launch_site.LaunchSite(mpirun="/m/mpirun", mpi_flavor="openmpi", cores=2, programs={"srun": "/s/srun"})
+    job = launchers.LaunchRequest(2, 3, ("command",), named_hosts=("node1", "node2"), carried=("PATH",))
     assert launchers.choose(env, job, site) == "mpirun"
     with pytest.raises(UsageError, match="names hosts for mpirun, but the launcher is 'srun'"):
         launchers.choose(env, job, site, "srun")
     openmpi = " ".join(launchers.LAUNCHERS["mpirun"](job, site))
     assert "--map-by ppr:3:node:OVERSUBSCRIBE" in openmpi
     assert "--host node1:2,node2:2 -x PATH" in openmpi
-    hydra = launchers.LAUNCHERS["mpirun"](job, launch_site.Site(mpirun="/m/mpirun", mpi_flavor="mpich"))
+    hydra = launchers.LAUNCHERS["mpirun"](job, launch_site.LaunchSite(mpirun="/m/mpirun", mpi_flavor="mpich"))
     assert hydra[1:3] == ("-hosts", "node1,node2")
 
 
@@ -70,16 +70,18 @@ def test_credentials_of_an_object_store_reach_other_hosts_by_name_alone() -> Non
         {"AWS_SECRET_ACCESS_KEY": "hidden", "https_proxy": "http://hidden@p", "SSL_CERT_FILE": "c"}
     )
     assert names == ("AWS_SECRET_ACCESS_KEY", "SSL_CERT_FILE", "https_proxy")
-    site = launch_site.Site(mpirun="/m/mpirun", mpi_flavor="openmpi", cores=2)
-    job = launchers.Job(2, 3, ("command",), named_hosts=("a", "b"), carried=names)
+    site = launch_site.LaunchSite(mpirun="/m/mpirun", mpi_flavor="openmpi", cores=2)
+    job = launchers.LaunchRequest(2, 3, ("command",), named_hosts=("a", "b"), carried=names)
     argv = launchers.LAUNCHERS["mpirun"](job, site)
     assert "AWS_SECRET_ACCESS_KEY" in argv
     assert not any("hidden" in word for word in argv)
 
 
 def test_an_interface_goes_to_ranks_and_to_mpi_on_several_hosts() -> None:
-    site = launch_site.Site(mpirun="/m/mpirun", mpi_flavor="openmpi", cores=2)
+    site = launch_site.LaunchSite(mpirun="/m/mpirun", mpi_flavor="openmpi", cores=2)
     env = {"DLIO_BENCH_INTERFACE": "eth1", "PRTE_MCA_prte_if_include": "eth0"}
-    several = launch_env(launchers.Job(2, 1, ("command",)), site, env)
+    several = launch_env(launchers.LaunchRequest(2, 1, ("command",)), site, env)
     assert several == {"DLIO_BENCH_INTERFACE": "eth1", "OMPI_MCA_btl_tcp_if_include": "eth1"}
-    assert "DLIO_BENCH_INTERFACE" not in launch_env(launchers.Job(2, 1, ("command",), virtual=True), site, env)
+    assert "DLIO_BENCH_INTERFACE" not in launch_env(
+        launchers.LaunchRequest(2, 1, ("command",), virtual=True), site, env
+    )

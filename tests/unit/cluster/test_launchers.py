@@ -14,25 +14,31 @@ from msgspec.structs import replace
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import mpi_library
 from dlio_bench.harness.cluster.allocation import nodes as nodes_of
-from dlio_bench.harness.cluster.launch_site import Site, detect_site, slurm_plugins
-from dlio_bench.harness.cluster.launchers import LAUNCHERS, Job, choose
-from dlio_bench.harness.cluster.mpi_library import ask, greetings, hello_command, loaded_library, pairing_env
+from dlio_bench.harness.cluster.launch_site import LaunchSite, detect_site, slurm_plugins
+from dlio_bench.harness.cluster.launchers import LAUNCHERS, LaunchRequest, choose
+from dlio_bench.harness.cluster.mpi_library import (
+    hello_command,
+    loaded_library,
+    pairing_env,
+    parse_greetings,
+    run_probe,
+)
 from dlio_bench.harness.cluster.start import launch_env, single_host_env
 from tests.processes import PATIENCE, until
 from tests.ranks import mpirun
 
 RUN = ("python", "-m", "rank")
 ENV = {"B": "2,3", "A": "$1"}
-ONE = Job(1, 1, RUN)
-REAL = Job(4, 8, RUN, env=ENV)
-VIRTUAL = Job(4, 2, RUN, virtual=True)
-OPENMPI = Site("/o/mpirun", "openmpi", cores=16)
-MPICH = Site("/m/mpirun", "mpich", root=True, cores=2)
+ONE = LaunchRequest(1, 1, RUN)
+REAL = LaunchRequest(4, 8, RUN, env=ENV)
+VIRTUAL = LaunchRequest(4, 2, RUN, virtual=True)
+OPENMPI = LaunchSite("/o/mpirun", "openmpi", cores=16)
+MPICH = LaunchSite("/m/mpirun", "mpich", root=True, cores=2)
 
 SRUN = "--kill-on-bad-exit=1 --export=ALL --cpu-bind=none --label"
 HERE = replace(OPENMPI, cores=2, programs={"srun": "/s/srun"})
-ARGV: dict[str, tuple[str, Job, Site, str]] = {
-    "local": ("local", ONE, Site(), ""),
+ARGV: dict[str, tuple[str, LaunchRequest, LaunchSite, str]] = {
+    "local": ("local", ONE, LaunchSite(), ""),
     "open mpi on a cluster":
         ("mpirun", REAL, OPENMPI, "/o/mpirun --map-by ppr:8:node --bind-to none -x A -x B -n 32"),
     "open mpi, root":
@@ -54,7 +60,7 @@ ARGV: dict[str, tuple[str, Job, Site, str]] = {
     "intel":
         ("mpirun", REAL, replace(MPICH, mpi_flavor="intel"),
          "/m/mpirun -n 32 -ppn 8 -prepend-rank -genv A $1 -genv B 2,3"),
-    "some other mpirun": ("mpirun", REAL, Site("/x/mpirun"), "/x/mpirun -n 32"),
+    "some other mpirun": ("mpirun", REAL, LaunchSite("/x/mpirun"), "/x/mpirun -n 32"),
     "slurm": ("srun", REAL, OPENMPI, f"srun --mpi=pmix {SRUN} -N 4 -n 32 --ntasks-per-node 8"),
     "slurm, virtual nodes, few cores":
         ("srun", VIRTUAL, HERE, f"/s/srun --mpi=pmix {SRUN} --overcommit -N 1 -n 8 --ntasks-per-node 8"),
@@ -62,15 +68,15 @@ ARGV: dict[str, tuple[str, Job, Site, str]] = {
     "slurm where the site says how":
         ("srun", ONE, replace(OPENMPI, mpi_type="pmix_v4"), f"srun --mpi=pmix_v4 {SRUN} -N 1 -n 1 --ntasks-per-node 1"),
     "summit":
-        ("jsrun", REAL, Site(), "jsrun --nrs 4 --rs_per_host 1 --tasks_per_rs 8 --cpu_per_rs ALL_CPUS "
+        ("jsrun", REAL, LaunchSite(), "jsrun --nrs 4 --rs_per_host 1 --tasks_per_rs 8 --cpu_per_rs ALL_CPUS "
          "--gpu_per_rs ALL_GPUS --bind none -E A=$1 -E B=2,3"),
     "flux":
-        ("flux", REAL, Site(),
+        ("flux", REAL, LaunchSite(),
          "flux run -N 4 --tasks-per-node=8 --exclusive --label-io -o cpu-affinity=off --env=A=$$1 --env=B=2,3"),
     "pals":
-        ("pals", REAL, Site(programs={"pals": "/p/mpiexec"}),
+        ("pals", REAL, LaunchSite(programs={"pals": "/p/mpiexec"}),
          "/p/mpiexec -n 32 --ppn 8 --cpu-bind none --envall --env A=$1 --env B=2,3"),
-    "none": ("none", REAL, Site(started=(4, 8)), f"{sys.executable} -P -m dlio_bench.harness.cluster.joined"),
+    "none": ("none", REAL, LaunchSite(started=(4, 8)), f"{sys.executable} -P -m dlio_bench.harness.cluster.joined"),
 }  # fmt: skip
 
 
@@ -87,7 +93,7 @@ def test_every_launcher_has_a_case() -> None:
 
 def test_local_is_for_one_rank() -> None:
     with pytest.raises(UsageError, match=r"8 are asked for \(4 nodes x 2\)"):
-        LAUNCHERS["local"](VIRTUAL, Site())
+        LAUNCHERS["local"](VIRTUAL, LaunchSite())
 
 
 def test_the_users_options_come_last_before_the_command() -> None:
@@ -116,8 +122,10 @@ def test_processors_that_slurm_gives_are_counted() -> None:
     env = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "1", "SLURM_JOB_CPUS_PER_NODE": "64(x3),1"}
     site = detect_site(env)
     assert site.cores == 1
-    assert "--overcommit" in LAUNCHERS["srun"](Job(4, 2, RUN), site)
-    assert "ppr:2:node:OVERSUBSCRIBE" in LAUNCHERS["mpirun"](Job(4, 2, RUN), replace(site, mpi_flavor="openmpi"))
+    assert "--overcommit" in LAUNCHERS["srun"](LaunchRequest(4, 2, RUN), site)
+    assert "ppr:2:node:OVERSUBSCRIBE" in LAUNCHERS["mpirun"](
+        LaunchRequest(4, 2, RUN), replace(site, mpi_flavor="openmpi")
+    )
 
 
 def test_slurm_is_asked_what_connects_ranks(tmp_path: Path) -> None:
@@ -190,8 +198,8 @@ ASKED: dict[str, Callable[[tuple[str, ...]], int]] = {
 def test_every_launcher_starts_all_ranks_of_one_command(
     name: str, nodes: int, ranks: int, virtual: bool, flavor: "str | None", cores: int
 ) -> None:
-    job = Job(nodes, ranks, RUN, virtual, {"NAME": "value"})
-    argv = LAUNCHERS[name](job, Site("mpirun", flavor, cores=cores))  # type: ignore[arg-type]  # sampled by name
+    job = LaunchRequest(nodes, ranks, RUN, virtual, {"NAME": "value"})
+    argv = LAUNCHERS[name](job, LaunchSite("mpirun", flavor, cores=cores))  # type: ignore[arg-type]  # sampled by name
     assert argv[-len(RUN) :] == RUN
     assert ASKED[name](argv) == nodes * ranks == job.ranks == job.hosts * job.ranks_per_host
 
@@ -204,7 +212,7 @@ FULL = replace(OPENMPI, programs=EVERY)
     ("env", "job", "site", "expected"),
     [
         ({}, ONE, FULL, "local"),
-        ({}, ONE, Site(), "local"),
+        ({}, ONE, LaunchSite(), "local"),
         ({}, VIRTUAL, FULL, "mpirun"),
         ({"SLURM_JOB_ID": "7"}, VIRTUAL, FULL, "srun"),
         ({"SLURM_JOB_ID": "7"}, ONE, FULL, "srun"),
@@ -216,7 +224,7 @@ FULL = replace(OPENMPI, programs=EVERY)
         ({"PBS_JOBID": "7"}, REAL, OPENMPI, "mpirun"),
     ],
 )
-def test_the_scheduler_chooses(env: dict[str, str], job: Job, site: Site, expected: str) -> None:
+def test_the_scheduler_chooses(env: dict[str, str], job: LaunchRequest, site: LaunchSite, expected: str) -> None:
     assert choose(env, job, site) == expected
     assert choose(env, job, FULL, requested="mpirun") == "mpirun"
 
@@ -238,7 +246,7 @@ def test_an_unknown_launcher_is_answered_with_the_known_ones() -> None:
 )
 def test_a_missing_program_is_named_with_its_fix(env: dict[str, str], asked: str | None, fix: str) -> None:
     with pytest.raises(EnvironmentFailure, match=fix):
-        choose(env, VIRTUAL, Site(), asked)
+        choose(env, VIRTUAL, LaunchSite(), asked)
 
 
 def test_nodes_of_an_allocation(tmp_path: Path) -> None:
@@ -331,8 +339,8 @@ def test_only_jobs_on_one_machine_give_up_the_fabric() -> None:
 
 def test_a_real_mpirun_starts_the_ranks_with_its_own_library() -> None:
     site = detect_site(os.environ)
-    answer = ask(*mpirun(4, hello_command()), seconds=PATIENCE)
-    words = greetings(answer.out)
+    answer = run_probe(*mpirun(4, hello_command()), seconds=PATIENCE)
+    words = parse_greetings(answer.out)
     assert answer.status == 0, answer.err
     assert [(word.rank, word.size) for word in words] == [(rank, 4) for rank in range(4)]
     assert site.libmpi is not None
@@ -349,14 +357,14 @@ def test_a_program_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(subprocess, "Popen", Begun)
     monkeypatch.setattr(mpi_library, "_GRACE", PATIENCE)
-    answer = ask(("/bin/sh", "-c", f"echo here; touch {tmp_path}/begun; exec sleep 600"), os.environ, 0.1)
+    answer = run_probe(("/bin/sh", "-c", f"echo here; touch {tmp_path}/begun; exec sleep 600"), os.environ, 0.1)
     assert answer.status is None
     assert "here" in answer.out
     (tmp_path / "begun").unlink()
     monkeypatch.setattr(mpi_library, "_GRACE", 0.1)
     stubborn = f"trap '' TERM; touch {tmp_path}/begun; while :; do sleep 1; done"
-    assert ask(("/bin/sh", "-c", stubborn), os.environ, 0.1).status is None
-    assert ask(("/nowhere/mpirun",), os.environ, 1).status == 127
+    assert run_probe(("/bin/sh", "-c", stubborn), os.environ, 0.1).status is None
+    assert run_probe(("/nowhere/mpirun",), os.environ, 1).status == 127
 
 
 def test_the_loaded_library_is_read_off_the_maps() -> None:

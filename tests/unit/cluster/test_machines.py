@@ -7,7 +7,7 @@ from dlio_bench.harness.cluster import environment
 from dlio_bench.harness.machine import mounts
 from dlio_bench.reports.document.environment import Host
 from dlio_bench.reports.run import facts, html
-from dlio_bench.reports.run.machines import built
+from dlio_bench.reports.run.machines import describe_machines
 from tests.results import Complete
 
 Drafted = tuple[dict[str, Any], dict[str, Any]]
@@ -40,14 +40,14 @@ def test_network_drives_and_client_are_told_as_the_kernel_has_them(tmp_path: Pat
         (tmp_path / "sys" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "sys" / name).write_text(content)
     assert environment.network_links(tmp_path / "sys") == ["mlx5_0 200 Gb/sec (4X HDR)", "eth0 25 Gbit/s"]
-    assert environment.drives(tmp_path / "sys") == ["2 x EXAMPLE 9000, 3.84 TB", "vda, 1.05 MB"]
+    assert environment.describe_drives(tmp_path / "sys") == ["2 x EXAMPLE 9000, 3.84 TB", "vda, 1.05 MB"]
     versions = [mounts.client_version(name, tmp_path) for name in ("lustre", "gpfs", "ext4")]
     assert versions == ["2.15.3", "5.1.9", None]
 
 
 def test_facts_of_machines_that_differ_name_them() -> None:
     hosts = {name: Host(host=name, cores=cores, kernel="6.1") for name, cores in (("a", 2), ("b", 2), ("c", 4))}
-    assert built(hosts) == {"processors": "a, b: -, 2 cores; c: -, 4 cores", "kernel": "6.1"}
+    assert describe_machines(hosts) == {"processors": "a, b: -, 2 cores; c: -, 4 cores", "kernel": "6.1"}
 
 
 def test_hosts_do_not_differ_by_their_names_and_the_folders_made_on_them(made: Complete) -> None:

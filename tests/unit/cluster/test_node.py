@@ -46,7 +46,7 @@ class Ranks:
         def one(rank: int) -> Any:
             self.names.rank = rank
             try:
-                with node.settled(job, cast(Any, Rank(self, rank))) as (decided, _):
+                with node.settle_node_sizes(job, cast(Any, Rank(self, rank))) as (decided, _):
                     self.meeting.wait()
                     return decided.tier_folders
             except EnvironmentFailure as error:
@@ -83,7 +83,7 @@ def test_a_folder_that_hosts_share_is_passed_by_unless_the_user_named_it(
     monkeypatch.setattr(node, "host_name", lambda: f"node{ranks.names.rank}")
     monkeypatch.setattr(node, "memory_backed", lambda _: False)
     monkeypatch.setattr(node, "VARIABLES", ())
-    monkeypatch.setattr(node, "outlasted_folder", temp_folder)  # goes after a failure too
+    monkeypatch.setattr(node, "outliving_folder", temp_folder)  # goes after a failure too
 
     class Folders:
         def __iter__(self) -> Iterator[str]:

@@ -15,7 +15,7 @@ from dlio_bench.errors import DataError, EnvironmentFailure, JobEnded
 from dlio_bench.harness.cluster import process
 from dlio_bench.harness.cluster.process import EVENT, LOOK_SECONDS, launch
 from dlio_bench.harness.cluster.watch import Watch
-from dlio_bench.harness.commands.run.resuming import stopped
+from dlio_bench.harness.commands.run.resuming import stopped_error
 from tests.processes import PATIENCE, alive, gone, until
 from tests.unit.cluster.test_lost_nodes import UNREACHABLE
 
@@ -84,7 +84,7 @@ def test_a_job_that_was_cancelled_is_told(tmp_path: Path) -> None:
         squeue.chmod(0o755)
         with pytest.raises(JobEnded, match=rf"^Slurm job 9 \S+ .*{how.split()[-1]}") as ended:
             launch(fails, env, tmp_path, print)
-        assert "Nothing was finished. Go on with: dlio-bench" in str(stopped(ended.value, [], tmp_path))
+        assert "Nothing was finished. Go on with: dlio-bench" in str(stopped_error(ended.value, [], tmp_path))
     squeue.write_text("#!/bin/sh\necho RUNNING\n")
     with pytest.raises(EnvironmentFailure, match="status 143"):
         launch(fails, env, tmp_path, print)
@@ -267,7 +267,7 @@ def test_pulses_of_many_ranks_do_not_each_cause_a_look_at_all_ranks(
     line = EVENT + json.dumps(pulse | {"process": 7, "mute": False})
     heard: list[float] = []
     looks: list[float] = []
-    monkeypatch.setattr(Watch, "hear", lambda *heard_at: heard.append(heard_at[-1]))
+    monkeypatch.setattr(Watch, "record_pulse", lambda *heard_at: heard.append(heard_at[-1]))
     monkeypatch.setattr(Watch, "verdict", lambda _, now: looks.append(now))
     launch(script(f"print(({line!r} + chr(10)) * 3000)"), os.environ, tmp_path, print)
     assert len(heard) == 3000

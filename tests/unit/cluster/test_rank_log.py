@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dlio_bench.harness.cluster import outcome
-from dlio_bench.harness.cluster.outcome import RankLog, labelled
+from dlio_bench.harness.cluster.outcome import RankLog, label_line
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from dlio_bench.harness.cluster.outcome import RankLog, labelled
     ],
 )
 def test_lines_are_led_by_the_rank(line: str, labels: bool, expected: str) -> None:
-    assert labelled(line, labels=labels) == expected
+    assert label_line(line, labels=labels) == expected
 
 
 def test_the_file_is_bounded_and_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,10 +31,10 @@ def verdicts(watch: Watch, begin: float, end: float) -> list[str]:
 def test_a_rank_that_falls_silent_while_all_wait_is_named() -> None:
     """It was idle before its last sign of life: all are idle for the whole limit before it is silent so long."""
     watch = Watch(LIMIT, now=0.0)
-    watch.hear(pulse(0, idle=1.5, waiting=True), now=20.0)
-    watch.hear(pulse(1, idle=1.0, waiting=True), now=20.0)
+    watch.record_pulse(pulse(0, idle=1.5, waiting=True), now=20.0)
+    watch.record_pulse(pulse(1, idle=1.0, waiting=True), now=20.0)
     for second in range(21, 40):
-        watch.hear(pulse(1, idle=second - 19.0, waiting=True), now=float(second))
+        watch.record_pulse(pulse(1, idle=second - 19.0, waiting=True), now=float(second))
         for verdict in verdicts(watch, second, second + 0.9):
             assert verdict.startswith("Rank 0 on n (process 100) gave no sign of life for 10 s"), (second, verdict)
             assert second == 30
@@ -45,7 +45,7 @@ def test_a_rank_that_falls_silent_while_all_wait_is_named() -> None:
 def test_a_rank_that_never_came_is_named_once_all_others_have_waited() -> None:
     watch = Watch(LIMIT, now=0.0)
     for second in range(90):
-        watch.hear(pulse(1, idle=float(second), waiting=True), now=float(second))
+        watch.record_pulse(pulse(1, idle=float(second), waiting=True), now=float(second))
         if verdict := watch.verdict(second + 0.5):
             assert second == START_SECONDS  # it may have to tell why, when it has looked long enough for the folder
             assert verdict.startswith("Rank 0 did not come, and the 1 ranks that did have waited for 1m00s")
@@ -56,8 +56,8 @@ def test_a_rank_that_never_came_is_named_once_all_others_have_waited() -> None:
 def test_a_rank_that_reads_nothing_is_told_from_those_that_wait_for_it() -> None:
     watch = Watch(LIMIT, now=0.0)
     for second in range(30):
-        watch.hear(pulse(0, idle=float(second)), now=float(second))
-        watch.hear(pulse(1, idle=float(second), waiting=True), now=float(second))
+        watch.record_pulse(pulse(0, idle=float(second)), now=float(second))
+        watch.record_pulse(pulse(1, idle=float(second), waiting=True), now=float(second))
         if verdict := watch.verdict(second + 0.5):
             assert second == LIMIT
             assert verdict.startswith("Rank 0 on n (process 100) stood still for 10 s")
@@ -67,9 +67,9 @@ def test_a_rank_that_reads_nothing_is_told_from_those_that_wait_for_it() -> None
 
 def test_a_rank_that_waits_in_the_start_of_mpi_is_not_blamed_for_its_silence() -> None:
     watch = Watch(LIMIT, now=0.0)
-    watch.hear(pulse(0, waiting=True, mute=True), now=0.0)
+    watch.record_pulse(pulse(0, waiting=True, mute=True), now=0.0)
     for second in range(30):
-        watch.hear(pulse(1, idle=0.0), now=float(second))
+        watch.record_pulse(pulse(1, idle=0.0), now=float(second))
         assert watch.verdict(float(second)) is None
 
 

@@ -79,11 +79,11 @@ def test_what_is_an_estimate_is_listed_as_one_and_nothing_else(name: str) -> Non
 
 def test_calibrating_again_leaves_what_is_declared_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "system.toml"
-    file.write_text(description.text(DECLARED, description.measured(FOUND, {"data": "test files"})))
-    assert description.declared_of(file).rstrip() == DECLARED.rstrip()
+    file.write_text(description.text(DECLARED, description.measured_table(FOUND, {"data": "test files"})))
+    assert description.read_declared(file).rstrip() == DECLARED.rstrip()
     once = file.read_text()
     file.write_text(
-        description.text(description.declared_of(file), description.measured(FOUND, {"data": "test files"}))
+        description.text(description.read_declared(file), description.measured_table(FOUND, {"data": "test files"}))
     )
     assert file.read_text() == once
     system = load(file)
@@ -92,9 +92,9 @@ def test_calibrating_again_leaves_what_is_declared_as_it_is(tmp_path: Path) -> N
     assert system.pfs.points == ((1, 200), (2, 390))
     assert system.pfs_stream_all is not None
     assert system.adios_stream == Stream(((1_048_576, 800),))
-    file.write_text(description.text(DECLARED, description.measured(FOUND | {"streams": {}}, {})))
+    file.write_text(description.text(DECLARED, description.measured_table(FOUND | {"streams": {}}, {})))
     assert load(file).adios_stream is None
-    assert [tier.read.at(4) for tier in system.tiers] == [12000, 12000]
+    assert [tier.read.rate_for(4) for tier in system.tiers] == [12000, 12000]
     assert system.by["data"] == "test files"
 
 
@@ -103,7 +103,7 @@ def test_a_file_that_is_no_description_is_not_overwritten(tmp_path: Path, conten
     file = tmp_path / "notes.toml"
     file.write_text(content)
     with pytest.raises(UsageError, match="exists and is no system description"):
-        description.declared_of(file)
+        description.read_declared(file)
     assert file.read_text() == content
 
 
@@ -122,7 +122,7 @@ def test_one_thread_takes_the_measured_times() -> None:
 
 def test_without_a_network_nothing_is_read_from_other_nodes(tmp_path: Path) -> None:
     file = tmp_path / "system.toml"
-    file.write_text(description.text(DECLARED, description.measured(FOUND | {"network": None}, {})))
+    file.write_text(description.text(DECLARED, description.measured_table(FOUND | {"network": None}, {})))
     assert costs(load(file), 2).remote == (float("inf"),)
 
 
@@ -138,7 +138,7 @@ def test_without_a_network_nothing_is_read_from_other_nodes(tmp_path: Path) -> N
 )
 def test_what_cannot_be_used_is_named_with_its_file(tmp_path: Path, old: str, new: str, says: str) -> None:
     path = tmp_path / "mine.toml"
-    text = description.text(DECLARED, description.measured(FOUND, {}))
+    text = description.text(DECLARED, description.measured_table(FOUND, {}))
     path.write_text(text)
     load(path)
     path.write_text(text.replace(old, new, 1))

@@ -6,8 +6,8 @@ import pytest
 
 from dlio_bench.errors import OutOfTime, UsageError
 from dlio_bench.harness.cluster import walltime
-from dlio_bench.harness.cluster.mpi_library import Answer
-from dlio_bench.harness.commands.run.told.foresight import expected
+from dlio_bench.harness.cluster.mpi_library import ProbeOutcome
+from dlio_bench.harness.commands.run.told.foresight import revised_seconds
 
 NOW = 1_000_000.0
 
@@ -15,8 +15,8 @@ NOW = 1_000_000.0
 def ends(env: Mapping[str, str], answers: Mapping[str, str] | None = None) -> float | None:
     """answers: command line -> what the scheduler's program prints."""
 
-    def ask(argv: Sequence[str], env: Mapping[str, str], seconds: float) -> Answer:
-        return Answer(0, (answers or {})[" ".join(argv)], "")
+    def ask(argv: Sequence[str], env: Mapping[str, str], seconds: float) -> ProbeOutcome:
+        return ProbeOutcome(0, (answers or {})[" ".join(argv)], "")
 
     return walltime.ends(env, NOW, ask)
 
@@ -81,9 +81,9 @@ def test_a_time_that_is_too_short_for_anything_is_refused(monkeypatch: pytest.Mo
 
 
 def test_what_was_measured_corrects_what_was_foreseen() -> None:
-    assert expected(10.0, []) == 10.0
-    assert expected(10.0, [(5.0, 4.0)]) == 10.0  # quicker than foreseen: not sooner
-    assert expected(10.0, [(5.0, 10.0), (8.0, 40.0)]) == 50.0
+    assert revised_seconds(10.0, []) == 10.0
+    assert revised_seconds(10.0, [(5.0, 4.0)]) == 10.0  # quicker than foreseen: not sooner
+    assert revised_seconds(10.0, [(5.0, 10.0), (8.0, 40.0)]) == 50.0
 
 
 def test_how_often_the_job_was_begun_again() -> None:

@@ -21,7 +21,7 @@ from dlio_bench.harness.commands.acceptance.datasets import Site
 from dlio_bench.harness.commands.acceptance.options import SHIPPED
 from dlio_bench.harness.commands.acceptance.plan import load, node_count
 from dlio_bench.harness.ground import parts as ground
-from dlio_bench.harness.ground.parts import Work, work_in
+from dlio_bench.harness.ground.parts import PartRunner, work_in
 from dlio_bench.harness.plan import policies
 from dlio_bench.reports import acceptance
 from dlio_bench.reports.document import result
@@ -261,7 +261,7 @@ def test_a_part_that_fails_ends_the_campaign_and_names_the_command_that_goes_on(
 ) -> None:
     monkeypatch.setattr(ground, "run_command", lambda *_, **__: status)
     plan, told = plan_of(), list[str]()
-    work = Work(tmp_path, 2, "dlio-bench accept", told.append)
+    work = PartRunner(tmp_path, 2, "dlio-bench accept", told.append)
     with pytest.raises(error, match=r"Go on|go on with: dlio-bench accept") as caught:
         campaign.carry_out(plan, planned(plan, tmp_path), work, [0.0, 0.0])
     assert type(caught.value) is error
@@ -278,7 +278,7 @@ def test_no_part_begins_that_cannot_end_in_time(tmp_path: Path, monkeypatch: pyt
     plan, told = plan_of(), list[str]()
     parts = planned(plan, tmp_path)
     assert [part.kind for part in parts][:2] == ["data", "run"]
-    work = Work(tmp_path, len(parts), "dlio-bench accept plan.toml", told.append)
+    work = PartRunner(tmp_path, len(parts), "dlio-bench accept plan.toml", told.append)
     with pytest.raises(OutOfTime, match=r"stays finished\. Go on with: dlio-bench accept plan\.toml") as caught:
         campaign.carry_out(plan, parts, work, [3000.0] * len(parts))
     assert begun == ["generate"]  # which goes on file by file
@@ -297,7 +297,7 @@ def test_two_processes_never_work_in_one_folder(tmp_path: Path, monkeypatch: pyt
 
 
 def test_limits_that_change_after_the_first_measurement_are_told(tmp_path: Path) -> None:
-    def saved(limits: str) -> campaign.Record:
+    def saved(limits: str) -> campaign.CampaignRecord:
         site = Site(GIB, real_nodes=False, cache="/cache")
         return campaign.save(plan_of(), site, [], limits, campaign.load(tmp_path), tmp_path)
 

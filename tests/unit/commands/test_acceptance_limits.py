@@ -10,7 +10,7 @@ import pytest
 
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.commands.acceptance import contract, outlook
-from dlio_bench.harness.commands.acceptance.plan import Plan
+from dlio_bench.harness.commands.acceptance.plan import CampaignPlan
 from dlio_bench.harness.ground.user_files import to_toml
 from dlio_bench.reports.judging.limits import JUDGED
 from tests.plans import BASIC, SMALL, plan_of, planned, run_of
@@ -37,7 +37,7 @@ def test_wrong_limits_within_the_plan_are_told_by_the_plan(tmp_path: Path) -> No
         )
 
 
-def refused_limits(plan: Plan, folder: Path) -> str:
+def refused_limits(plan: CampaignPlan, folder: Path) -> str:
     """Why the limits of a plan are refused."""
     path = folder / "plan.toml"
     asked, _ = contract.limits_of(plan, path)

@@ -305,7 +305,7 @@ def test_an_interruption_keeps_the_trials_that_had_ended(
         return measure(job, Solo(), Caller(work))
 
     monkeypatch.setattr(Rank, "trial", trial)
-    monkeypatch.setattr(command, "launched", launched)  # a rank in this process, for the moment
+    monkeypatch.setattr(command, "run_ranks", launched)  # a rank in this process, for the moment
     out = tmp_path / "out"
     assert main([*SMALL, "--folder", str(tmp_path), "--out", str(out)]) == 4
     told = capsys.readouterr().err.replace("\n", " ")

@@ -22,12 +22,12 @@ from dlio_bench.harness.cluster.job import KEPT_FILE
 from dlio_bench.harness.commands.checkpoints import sets, transfer
 from dlio_bench.harness.commands.checkpoints.job import Job
 from dlio_bench.harness.commands.checkpoints.options import LAYOUTS
-from dlio_bench.harness.commands.checkpoints.parts import Part, sizes
+from dlio_bench.harness.commands.checkpoints.parts import FilePart, sizes
 from dlio_bench.harness.commands.checkpoints.rank import measure, since_start
 from dlio_bench.harness.commands.checkpoints.sets import Syncs
-from dlio_bench.harness.commands.checkpoints.transfer import CHUNK, Content, Hands, chunks, empty, key, placed
+from dlio_bench.harness.commands.checkpoints.transfer import CHUNK, Content, Hands, chunks, empty, key, parts_of_rank
 
-PARTS = [Part("a", 0, 1000, 0), Part("b", 0, CHUNK + 13, 0), Part("b", CHUNK + 13, 77, 0)]
+PARTS = [FilePart("a", 0, 1000, 0), FilePart("b", 0, CHUNK + 13, 0), FilePart("b", CHUNK + 13, 77, 0)]
 JOB = Job(
     model="hepcnn", nodes=1, ranks_per_node=1, virtual=False, shards=3, layout="sharded", fraction=0.01, checkpoints=2,
     trials=1, fsync=True, seed=7, place="",
@@ -41,8 +41,8 @@ def hands() -> Iterator[Hands]:
 
 
 def write_set(hands: Hands, place: Path, step: int) -> Path:
-    sets.aside(place, step).mkdir()
-    hands.write(sets.aside(place, step), placed(PARTS, 0), step, fsync=True)
+    sets.unfinished_folder(place, step).mkdir()
+    hands.write(sets.unfinished_folder(place, step), parts_of_rank(PARTS, 0), step, fsync=True)
     sets.commit(place, step, sizes(PARTS), {}, Syncs(wanted=True))
     return place / sets.name(step)
 
@@ -50,17 +50,17 @@ def write_set(hands: Hands, place: Path, step: int) -> Path:
 def test_what_is_written_is_read_and_no_other_content_is(hands: Hands, tmp_path: Path) -> None:
     folder = write_set(hands, tmp_path, 1)
     assert sets.whole(folder)["files"] == {"a": 1000, "b": CHUNK + 90}
-    assert hands.compare(folder, placed(PARTS, 0), 1) == 1000 + CHUNK + 90
-    hands.read(folder, placed(PARTS, 0), 1)
+    assert hands.compare(folder, parts_of_rank(PARTS, 0), 1) == 1000 + CHUNK + 90
+    hands.read(folder, parts_of_rank(PARTS, 0), 1)
     with pytest.raises(DataError, match=r"/a was read back with another content"):
-        hands.compare(folder, placed(PARTS, 0), 2)  # the content of another checkpoint
+        hands.compare(folder, parts_of_rank(PARTS, 0), 2)  # the content of another checkpoint
     with (folder / "b").open("r+b") as file:
         file.seek(CHUNK + 20)
         byte = file.read(1)
         file.seek(CHUNK + 20)
         file.write(bytes([byte[0] ^ 1]))
     with pytest.raises(DataError, match=f"byte {CHUNK + 20} differs, and 1 of the 77 bytes") as caught:
-        hands.compare(folder, placed(PARTS, 0), 1)
+        hands.compare(folder, parts_of_rank(PARTS, 0), 1)
     [(written, read)] = re.findall(r"0x(\w{32}) was written, and 0x(\w{32}) was read", str(caught.value))
     assert (int(written[:2], 16), int(read[:2], 16)) == (byte[0], byte[0] ^ 1)
     assert written[2:] == read[2:]
@@ -103,7 +103,7 @@ def test_a_set_whose_writer_was_killed_anywhere_is_never_taken_for_whole(tmp_pat
         if folders[0] == place / sets.name(1):  # all is there but the last fsync, of the folder around it
             with closing(Hands(Content(1))) as hands:
                 assert sets.whole(folders[0])
-                assert hands.compare(folders[0], placed(PARTS, 0), 1) == sum(part.bytes for part in PARTS)
+                assert hands.compare(folders[0], parts_of_rank(PARTS, 0), 1) == sum(part.bytes for part in PARTS)
             continue
         with pytest.raises(DataError, match="is not a whole checkpoint"):
             sets.whole(folders[0])
@@ -180,7 +180,7 @@ def test_every_chunk_has_bytes_of_its_own(places: set[tuple[int, int, int]]) -> 
 
 
 def test_chunks_cover_a_part_and_share_no_word() -> None:
-    part = Part("x", 100, 2 * CHUNK + 5, 0)
+    part = FilePart("x", 100, 2 * CHUNK + 5, 0)
     pieces = list(chunks(part, 1, 0))
     assert [(offset, size) for _, offset, size in pieces] == [(100, CHUNK), (100 + CHUNK, CHUNK), (100 + 2 * CHUNK, 5)]
     content = Content(3)
@@ -197,4 +197,4 @@ def test_a_disk_that_is_full_is_told_with_what_is_free(hands: Hands) -> None:
     with pytest.raises(
         Exception, match=r"/dev/full, of a checkpoint, cannot be written: No space left.*Free space there"
     ):
-        hands.write(Path("/dev"), [(0, Part("full", 0, 10, 0))], 1, fsync=False)
+        hands.write(Path("/dev"), [(0, FilePart("full", 0, 10, 0))], 1, fsync=False)

@@ -15,7 +15,7 @@ from dlio_bench.benchmarks.grayscott.solver import Slab, slab
 from dlio_bench.errors import DataError, StreamTimeout
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.comm import Solo
-from dlio_bench.harness.commands.coupling.rank import turned
+from dlio_bench.harness.commands.coupling.rank import rotate_cases
 from dlio_bench.harness.commands.coupling.ways.files import HEAD, FileInlet, FileOutlet, output
 from dlio_bench.reports.coupling import document as couple
 from dlio_bench.reports.coupling import view as couple_view
@@ -59,7 +59,7 @@ def test_a_plan_tells_of_each_way_what_it_carries(capsys: Any, monkeypatch: Any)
 
 
 def test_each_trial_begins_with_another_case() -> None:
-    orders = [turned("abcd", trial) for trial in range(-1, 4)]
+    orders = [rotate_cases("abcd", trial) for trial in range(-1, 4)]
     assert [order[0] for order in orders] == ["d", "a", "b", "c", "d"]
     assert all(sorted(order) == list("abcd") for order in orders)
 
@@ -186,7 +186,7 @@ def test_slowdowns_are_paired_by_trial_and_the_workflow_is_held_against_its_slow
     assert couple.slowdown(told, "sst", WORKFLOW).value == pytest.approx(1.05)
     assert couple.slowdown(told, "files", SOLVER).value == pytest.approx(1.5)
     assert couple.slowdown(told, "sst", TWINS).value == pytest.approx(1.05)
-    assert couple.spread(told, "sst") == pytest.approx(0.4 / 1.2)
+    assert couple.time_spread(told, "sst") == pytest.approx(0.4 / 1.2)
     assert told.marks == ["VIRTUAL NODES", "NOISY"]  # as both sides alone drift by as much
     assert document(trials=2).marks == ["VIRTUAL NODES"]
     assert couple.slowdown(document(trials=4), "files", WORKFLOW).ci is None

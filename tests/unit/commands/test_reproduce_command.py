@@ -31,7 +31,7 @@ def test_the_smoke_run_of_all_studies(tmp_path: Path, capsys: Any, monkeypatch: 
     document = json.loads(capsys.readouterr().out)
     answers = {answer["study"]: answer for answer in document["studies"]}
     assert status in (0, 1, 3, 6)  # no command failed; times of a busy machine may hide an effect
-    assert list(answers) == list(files.shipped())
+    assert list(answers) == list(files.shipped_studies())
     assert answers[SIMULATED]["verdict"] == "within 1.3 % (1 of 4 claims tested)"
     assert next(iter(document["kinds"])) == "measured"
     assert answers["access-frequency"]["claims"][0]["value"] == pytest.approx(323, rel=0.1)
@@ -97,7 +97,7 @@ def test_a_command_that_fails_leaves_the_others_and_ends_with_its_status(
 
 def test_the_message_of_a_failed_command_is_kept(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("DLIO_BENCH_CACHE", str(tmp_path / "cache"))
-    study = files.shipped()[SIMULATED].read_text()
+    study = files.shipped_studies()[SIMULATED].read_text()
     mine = tmp_path / "mine.toml"
     mine.write_text(study.replace('scenario = "S1" }\n[[run', 'scenario = "S1", system = "nowhere.toml" }\n[[run'))
     out = tmp_path / "out"
@@ -113,7 +113,7 @@ def test_the_list_and_the_plan_start_nothing(tmp_path: Path, capsys: Any, monkey
     monkeypatch.chdir(tmp_path)
     assert main(["reproduce", "list"]) == 0
     text = capsys.readouterr().out
-    assert all(name in text.splitlines() for name in files.shipped())
+    assert all(name in text.splitlines() for name in files.shipped_studies())
     assert all(len(line) <= 80 for line in text.splitlines())
     assert main(["reproduce", "list", SIMULATED, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[SIMULATED]["claim"][0]["published"][0]["value"] == 0.066

@@ -22,7 +22,7 @@ from dlio_bench.reports.simulation import control_tree
 from dlio_bench.reports.study import html as reproduce_html
 from dlio_bench.reports.study import text as reproduce_text
 from dlio_bench.reports.study import verdicts as reproduce
-from dlio_bench.reports.study.rows import Row, is_exact, matching, of_result
+from dlio_bench.reports.study.rows import EvidenceRow, is_exact, matching, of_result
 from dlio_bench.reports.study.types import (
     FAILED,
     IN_PART,
@@ -49,12 +49,12 @@ STUDIES = files.find_studies([])
 CLAIMS = [(name, number) for name, study in STUDIES.items() for number in range(len(study.claim))]
 
 
-def rows_of(claim: Claim, value: float) -> dict[str, list[Row]]:
+def rows_of(claim: Claim, value: float) -> dict[str, list[EvidenceRow]]:
     """Results whose figure of a claim is `value`, whatever it is made of."""
 
-    def row(place: int, metric: float) -> Row:
+    def row(place: int, metric: float) -> EvidenceRow:
         figures = {claim.metric: np.full(3, metric)} | ({claim.per: np.ones(3)} if claim.per else {})
-        return Row({claim.along: place}, figures)
+        return EvidenceRow({claim.along: place}, figures)
 
     begins = 1.0 if claim.take in reproduce.GROWTHS else value
     arms = {claim.arm: [row(1, begins), row(2, value)]}
@@ -63,7 +63,7 @@ def rows_of(claim: Claim, value: float) -> dict[str, list[Row]]:
 
 def verdict(claim: Claim, value: float) -> str:
     """What is said of results with this figure."""
-    return reproduce.compared(claim, rows_of(claim, value)).verdict
+    return reproduce.compare(claim, rows_of(claim, value)).verdict
 
 
 @pytest.mark.parametrize(("name", "number"), CLAIMS)
@@ -106,7 +106,7 @@ def test_the_file_of_each_study_holds_commands_that_are_known_and_sources(
         for part in work.parts(name, study, size, files.Path("out")):
             asked = parser().parse_args(part.command[1:])
             if part.run.command == "run":
-                look_up(RunOptions(**RUN.given(asked)))
+                look_up(RunOptions(**RUN.given_options(asked)))
 
 
 def replaced(study: Study, **changed: Any) -> Study:
@@ -139,50 +139,52 @@ STUDY: dict[str, Any] = {
 }  # fmt: skip
 
 
-def times(*seconds: float, nodes: int = 1, **changed: Any) -> Row:
-    return replace(Row({"nodes": nodes}, {"elapsed_seconds": np.array(seconds)}), **changed)
+def times(*seconds: float, nodes: int = 1, **changed: Any) -> EvidenceRow:
+    return replace(EvidenceRow({"nodes": nodes}, {"elapsed_seconds": np.array(seconds)}), **changed)
 
 
 def test_a_verdict_needs_the_whole_interval_beyond_the_effect() -> None:
     slow, quick = [times(2.0, 2.2, 2.1)], [times(1.0, 1.0, 1.0)]
-    good = reproduce.compared(claim(), {"slow": slow, "quick": quick})
+    good = reproduce.compare(claim(), {"slow": slow, "quick": quick})
     assert (good.verdict, good.value, good.low, good.high) == (REPRODUCED, 2.1, 2.0, 2.2)
-    wide = reproduce.compared(claim(), {"slow": [times(1.0, 2.2, 2.1)], "quick": quick})
+    wide = reproduce.compare(claim(), {"slow": [times(1.0, 2.2, 2.1)], "quick": quick})
     assert wide.verdict == UNDECIDED
     unsure = reproduce.evaluate("a", files.parse(STUDY, "a.toml"), {"slow": [times(1.0, 2.2)], "quick": quick})
     assert (unsure.outcome, reproduce.status_of(document(unsure))) == (UNDECIDED, 6)
     assert "UNDECIDED  a: t" in reproduce_text.render(document(unsure))
     assert "Ours is 2.1 (1 to 2.2), and the effect is above 1.1." in wide.why
-    edge = reproduce.compared(claim(), {"slow": [times(1.4, 2.2)], "quick": quick})
+    edge = reproduce.compare(claim(), {"slow": [times(1.4, 2.2)], "quick": quick})
     assert edge.verdict == UNDECIDED
     assert "both in and out of what was published, 2 to 3, give or take 25 %" in edge.why
-    single = reproduce.compared(claim(), {"slow": [times(2.1)], "quick": quick})
+    single = reproduce.compare(claim(), {"slow": [times(2.1)], "quick": quick})
     assert (single.verdict, "one trial, which decides nothing" in single.why) == (UNDECIDED, True)
-    exact = reproduce.compared(claim(), {"slow": [times(2.1, chance=False)], "quick": [times(1.0, chance=False)]})
+    exact = reproduce.compare(claim(), {"slow": [times(2.1, chance=False)], "quick": [times(1.0, chance=False)]})
     assert exact.verdict == REPRODUCED
-    near = reproduce.compared(claim(), {"slow": [times(1.8, 1.9)], "quick": quick})
+    near = reproduce.compare(claim(), {"slow": [times(1.8, 1.9)], "quick": quick})
     assert (near.verdict, near.off) == (WITHIN, pytest.approx(0.1))
     assert "within 10 % of what was published: 2 to 3" in near.why
-    assert [reproduce.said_verdict(WITHIN, off) for off in (0.0011461, 0.2091)] == ["within 0.12 %", "within 21 %"]
-    touches = reproduce.compared(claim(), {"slow": [times(1.8, 2.0)], "quick": quick})
+    assert [reproduce.format_verdict(WITHIN, off) for off in (0.0011461, 0.2091)] == ["within 0.12 %", "within 21 %"]
+    touches = reproduce.compare(claim(), {"slow": [times(1.8, 2.0)], "quick": quick})
     assert touches.verdict == REPRODUCED
-    small = reproduce.compared(claim(), {"slow": [times(1.4, 1.4)], "quick": quick})
+    small = reproduce.compare(claim(), {"slow": [times(1.4, 1.4)], "quick": quick})
     assert small.verdict == SEEN
     assert "below what was published: 2 to 3" in small.why
-    nine = reproduce.compared(claim(over=None), {"slow": [times(1.0, *[2.0] * 7, 9.0)]})
+    nine = reproduce.compare(claim(over=None), {"slow": [times(1.0, *[2.0] * 7, 9.0)]})
     assert (nine.low, nine.high) == (2.0, 2.0)  # an interval, and not the range
 
 
 def test_what_is_learnt_is_compared_seed_by_seed() -> None:
     """Losses of two seeds differ more than what is compared; times of two trials have nothing in common."""
-    late, prompt = (Row({"nodes": 1}, {"final_loss": np.array(losses)}) for losses in ([1.01, 2.02], [1.0, 2.0]))
+    late, prompt = (
+        EvidenceRow({"nodes": 1}, {"final_loss": np.array(losses)}) for losses in ([1.01, 2.02], [1.0, 2.0])
+    )
     learnt = claim(metric="final_loss", published=[{"value": 1.0}], effect={"above": 0.95, "below": 1.05})
-    told = reproduce.compared(learnt, {"slow": [late], "quick": [prompt]})
+    told = reproduce.compare(learnt, {"slow": [late], "quick": [prompt]})
     assert (told.verdict, told.low, told.high) == (WITHIN, pytest.approx(1.01), pytest.approx(1.01))
-    timed = reproduce.compared(claim(), {"slow": [times(2.0, 4.0)], "quick": [times(1.0, 2.0)]})
+    timed = reproduce.compare(claim(), {"slow": [times(2.0, 4.0)], "quick": [times(1.0, 2.0)]})
     assert (timed.low, timed.high) == (1.0, 4.0)
-    more = Row({"nodes": 1}, {"final_loss": np.array([1.0, 2.0, 3.0])})
-    unequal = reproduce.compared(learnt, {"slow": [late], "quick": [more]})
+    more = EvidenceRow({"nodes": 1}, {"final_loss": np.array([1.0, 2.0, 3.0])})
+    unequal = reproduce.compare(learnt, {"slow": [late], "quick": [more]})
     assert (unequal.low, unequal.high) == (pytest.approx(1.01 / 3), pytest.approx(2.02))
 
 
@@ -202,13 +204,13 @@ def test_kinds_of_claims_are_counted_apart_and_measured_ones_lead() -> None:
 
 def test_points_are_those_that_both_arms_have_and_growth_is_the_last_over_the_first() -> None:
     arms = {"slow": [times(6.0, nodes=4), times(2.0, nodes=1)], "quick": [times(1.0), times(2.0, nodes=4)]}
-    both = reproduce.compared(claim(), arms)
+    both = reproduce.compare(claim(), arms)
     assert [(point.at, point.value) for point in both.points] == [("nodes 1", 2.0), ("nodes 4", 3.0)]
     assert both.value == 3.0
     grown = claim(over=None, take="growth", published=[{"value": 10.0}, {"value": 30.0}])
-    answer = reproduce.compared(grown, arms)
+    answer = reproduce.compare(grown, arms)
     assert (answer.value, answer.band) == (3.0, (2.25, 3.75))
-    alone = reproduce.compared(grown, {"slow": arms["slow"][:1]})
+    alone = reproduce.compare(grown, {"slow": arms["slow"][:1]})
     assert alone.verdict == UNTESTABLE
     assert "two values of nodes" in alone.why
 
@@ -219,12 +221,12 @@ def test_what_is_no_evidence_is_not_compared() -> None:
         (times(2.0, wrong="its result is INVALID: the clock"), "no evidence: its result is INVALID"),
         (times(2.0, sized=False), "samples were shrunk"),
     ):
-        answer = reproduce.compared(claim(), {"slow": [row], "quick": quick})
+        answer = reproduce.compare(claim(), {"slow": [row], "quick": quick})
         assert answer.verdict == UNTESTABLE
         assert told in answer.why.lower() or told in answer.why
     assert is_exact("bytes_device@later")
     assert not is_exact("read_seconds")
-    twice = reproduce.compared(claim(), {"slow": [times(2.0, file="a"), times(3.0, file="b")], "quick": quick})
+    twice = reproduce.compare(claim(), {"slow": [times(2.0, file="a"), times(3.0, file="b")], "quick": quick})
     assert "Put the one that is meant into a folder STUDY/slow" in twice.why
     partly = reproduce.evaluate(
         "a", files.parse(STUDY, "a.toml"), {"slow": [times(2.0)]}, failure="A run failed.", status=4
@@ -302,20 +304,20 @@ def test_columns_of_a_printed_table_are_added_up_whatever_ran() -> None:
 
 def test_where_published_figures_are_of_another_span_the_direction_alone_is_compared() -> None:
     wanted = claim(published_as="direction")
-    same = reproduce.compared(wanted, {"slow": [times(2.5, 2.5)], "quick": [times(1.0, 1.0)]})
+    same = reproduce.compare(wanted, {"slow": [times(2.5, 2.5)], "quick": [times(1.0, 1.0)]})
     assert (same.verdict, same.band) == (SEEN, None)
-    assert reproduce.compared(wanted, {"slow": [times(1.0, 1.0)], "quick": [times(1.0, 1.0)]}).verdict == NOT_SEEN
+    assert reproduce.compare(wanted, {"slow": [times(1.0, 1.0)], "quick": [times(1.0, 1.0)]}).verdict == NOT_SEEN
     assert STUDIES["cdb-reads"].claim[0].published_as == "direction"
 
 
 def test_the_least_of_several_figures_has_the_interval_of_them_all() -> None:
     points = [Point(at="1", value=2.0, low=1.9, high=2.1), Point(at="2", value=2.2, low=0.5, high=9.0)]
-    assert reproduce.taken(claim(take="least"), points) == (2.0, 0.5, 2.1)
-    assert reproduce.taken(claim(take="greatest"), points) == (2.2, 1.9, 9.0)
+    assert reproduce.compared_figure(claim(take="least"), points) == (2.0, 0.5, 2.1)
+    assert reproduce.compared_figure(claim(take="greatest"), points) == (2.2, 1.9, 9.0)
     steps = [
         Point(at=str(at), value=value, low=low, high=value) for at, value, low in ((1, 1, 1), (2, 2, 2), (3, 5, 1))
     ]
-    assert reproduce.taken(claim(take="least growth"), steps) == (2.0, 0.5, 2.0)
+    assert reproduce.compared_figure(claim(take="least growth"), steps) == (2.0, 0.5, 2.0)
 
 
 def replaced_status(answer: Answer, status: int) -> Answer:
@@ -435,9 +437,9 @@ def test_accesses_and_control_trees_are_rows_with_their_figures(tmp_path: files.
 
 
 def test_figures_are_told_with_all_digits_before_the_point() -> None:
-    told = [reproduce.said(value, value, value) for value in (31612.0, 2.31449, 999.96, 0.000802)]
+    told = [reproduce.format_interval(value, value, value) for value in (31612.0, 2.31449, 999.96, 0.000802)]
     assert told == ["31612", "2.314", "1000", "0.000802"]
-    assert reproduce.said(3826.4, 999.7, 4000.0) == "3826 (1000 to 4000)"
+    assert reproduce.format_interval(3826.4, 999.7, 4000.0) == "3826 (1000 to 4000)"
 
 
 def test_pages_take_no_orders_from_a_file() -> None:

@@ -12,7 +12,7 @@ from dlio_bench.datagen.layout import RANDOM, TEST, TRAIN, VALIDATION, Layout, S
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.commands.generation.amount import Amount, counts, sizes, stored_bytes
 from dlio_bench.harness.commands.generation.options import PlanDataOptions
-from dlio_bench.harness.commands.generation.plan import facts, render
+from dlio_bench.harness.commands.generation.plan import plan_facts, render
 
 HEP = WORKLOADS["hepcnnb"].variants["224"](False, RANDOM)
 LAYOUTS = [
@@ -91,7 +91,7 @@ def test_full_sizes_are_the_published_ones(
     workload: str, variant: str, splits: tuple[str, ...], published: float
 ) -> None:
     layout = WORKLOADS[workload].variants[variant](False, RANDOM)
-    found = facts(layout, PlanDataOptions(workload=workload, variant=variant, rate=2_000_000_000, full=True))
+    found = plan_facts(layout, PlanDataOptions(workload=workload, variant=variant, rate=2_000_000_000, full=True))
     stored = sum(size["stored_bytes"] for size in found["splits"] if size["name"] in splits)
     assert stored == pytest.approx(published, rel=0.005)
     payload = sum(size["payload_bytes"] for size in found["splits"])
@@ -117,7 +117,7 @@ def test_the_names_of_a_split_are_as_many_as_its_size_says(layout: Layout) -> No
 
 
 def test_a_cold_run_needs_five_times_the_memory_in_training_data() -> None:
-    found = facts(
+    found = plan_facts(
         HEP, PlanDataOptions(workload="hepcnnb", nodes=4, memory_per_node=2_000_000_000, full=False, json=True)
     )
     assert found["needed_bytes"] == 40_000_000_000
@@ -130,13 +130,15 @@ def test_a_cold_run_needs_five_times_the_memory_in_training_data() -> None:
 
 def test_a_published_dataset_that_is_too_small_is_repeated() -> None:
     """What `plan-data` says can be made, with the command that it names."""
-    found = facts(HEP, PlanDataOptions(workload="hepcnnb", nodes=1000, memory_per_node=2**37, full=False, json=True))
+    found = plan_facts(
+        HEP, PlanDataOptions(workload="hepcnnb", nodes=1000, memory_per_node=2**37, full=False, json=True)
+    )
     assert not found["full"]
     assert found["large_enough"]
     assert "1.57e+03 x the published size" in render(found)
     assert f"generate hepcnnb --fill random --files {found['files']} --out DIR" in render(found)
     assert counts(HEP, Amount(files=found["files"])) == {size["name"]: size["files"] for size in found["splits"]}
-    full = facts(HEP, PlanDataOptions(workload="hepcnnb", nodes=1000, memory_per_node=2**37, full=True, json=True))
+    full = plan_facts(HEP, PlanDataOptions(workload="hepcnnb", nodes=1000, memory_per_node=2**37, full=True, json=True))
     assert full["large_enough"] is False
     assert "smaller than that" in render(full)
     assert "--full --out DIR" in render(full)
@@ -153,4 +155,4 @@ def test_beyond_the_published_size_no_name_comes_twice(layout: Layout) -> None:
 
 def test_a_plan_needs_the_memory_of_a_node() -> None:
     with pytest.raises(UsageError, match="--memory-per-node"):
-        facts(HEP, PlanDataOptions(workload="hepcnnb"))
+        plan_facts(HEP, PlanDataOptions(workload="hepcnnb"))

@@ -19,7 +19,7 @@ from dlio_bench.benchmarks.layouts import find_layout
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import PHYSICAL, RANDOM, FileSpec, Layout, Written, ids_in
+from dlio_bench.datagen.layout import PHYSICAL, RANDOM, FileSpec, Layout, WrittenFile, ids_in
 from dlio_bench.datagen.manifest import CHECKSUMS, NAME
 from dlio_bench.errors import EnvironmentFailure, UsageError
 from dlio_bench.harness.cli import main
@@ -253,7 +253,7 @@ class Failing:
     def __init__(self, number: int, after: int) -> None:
         self.number, self.after = number, after
 
-    def __call__(self, path: Path, spec: FileSpec, seed: int) -> Written:
+    def __call__(self, path: Path, spec: FileSpec, seed: int) -> WrittenFile:
         """Layout.write."""
         if spec.first // spec.samples < self.after:
             return HEP.write(path, spec, seed)

@@ -25,12 +25,12 @@ from dlio_bench.harness.commands.generation.amount import Amount, counts
 from dlio_bench.harness.commands.generation.indexing import index_data
 from dlio_bench.harness.commands.generation.options import IndexOptions
 from dlio_bench.harness.commands.generation.sorting import sort
-from dlio_bench.harness.commands.run.measured.consumer import damaged
+from dlio_bench.harness.commands.run.measured.consumer import find_damage
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.options import ReaderOptions
 from dlio_bench.harness.readers.registry import open_reader
 from dlio_bench.harness.readers.resources import Resources
-from dlio_bench.harness.readers.session import SampleView, Tally, largest, planned
+from dlio_bench.harness.readers.session import SampleView, Tally, largest, plan_batches
 from tests.datasets import VARIANTS, bare, verify_files
 from tests.datasets import layout as tiny
 from tests.processes import open_files
@@ -117,12 +117,12 @@ def test_compressed_and_chunked_files_are_served_through_hdf5(
     assert verify_files(found) == []
     for policy in ("naive", "double-buffer", "tfdata"):
         form = SampleView(found, view)
-        plan = planned(form, [(epoch, [np.array([4, 1]), np.array([0, 5])]) for epoch in range(2)])
+        plan = plan_batches(form, [(epoch, [np.array([4, 1]), np.array([0, 5])]) for epoch in range(2)])
         tally, resources = Tally(), Resources(2, 64_000_000, largest(plan), options=ReaderOptions(check_crc=True))
         reader = open_reader(find(policy), form, resources)
         with reader.session(plan, tally) as batches:
-            assert [damaged(batch, form) for batch in batches] == [[]] * 4
-        assert {epoch: tally.of(epoch).bytes_requested for epoch in range(2)} == reader.asks(plan)
+            assert [find_damage(batch, form) for batch in batches] == [[]] * 4
+        assert {epoch: tally.of(epoch).bytes_requested for epoch in range(2)} == reader.requested_bytes(plan)
         assert not any(str(made.folder) in link for link in open_files().values() if link.endswith(".h5"))
     content = bytearray(found.path(1).read_bytes())
     content[len(content) // 2] ^= 255
@@ -140,10 +140,10 @@ def test_samples_along_the_first_axis_are_served_through_hdf5(tmp_path: Path) ->
     bare(made)
     assert index_data(IndexOptions(made.folder, "hepcnnb", None, True, json=True)) == 0
     form = SampleView(open_dataset(made.folder), WORKLOADS["hepcnnb"].view)
-    plan = planned(form, [(0, [np.array([7, 63, 0])])])
+    plan = plan_batches(form, [(0, [np.array([7, 63, 0])])])
     with open_reader(find("naive"), form, Resources(1, 0, largest(plan))).session(plan, Tally()) as batches:
         [batch] = batches
-        assert damaged(batch, form) == []
+        assert find_damage(batch, form) == []
         assert batch.sample(0)[: values[7].nbytes].tobytes() == values[7].tobytes()
 
 
@@ -169,7 +169,7 @@ def test_collision_events_need_only_what_their_reader_opens(
     ids = [np.array([7, 63, 64])]
 
     def delivered(form: SampleView) -> list[bytes]:
-        plan = planned(form, [(0, ids)])
+        plan = plan_batches(form, [(0, ids)])
         with open_reader(find("naive"), form, Resources(1, 0, largest(plan))).session(plan, Tally()) as batches:
             return [batch.sample(row).tobytes() for batch in batches for row in range(3)]
 
@@ -192,7 +192,7 @@ def test_collision_events_need_only_what_their_reader_opens(
     with pipeline.batches(found, plan, lambda epoch: costs[epoch]) as batches:
         [batch] = batches
         assert batch.sample(7).tobytes() == expected[0]
-    assert costs[0].bytes_requested == pipeline.asks(found, plan)[0]
+    assert costs[0].bytes_requested == pipeline.requested_bytes(found, plan)[0]
 
 
 def test_what_is_wrong_with_a_compressed_file_is_said_and_not_that_it_is_compressed(

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dlio_bench.benchmarks.registry import WORKLOADS
-from dlio_bench.datagen.dataset import Dataset, missing_or_resized, open_dataset
+from dlio_bench.datagen.dataset import Dataset, changed_files, open_dataset
 from dlio_bench.datagen.generate import generate
-from dlio_bench.datagen.layout import PHYSICAL, RANDOM, Written
+from dlio_bench.datagen.layout import PHYSICAL, RANDOM, WrittenFile
 from dlio_bench.datagen.manifest import (
     AFFINE,
     CHECKSUMS,
@@ -156,12 +156,12 @@ def test_an_unknown_field_is_named(hep: Dataset) -> None:
 
 def test_missing_and_resized_files_are_named(tmp_path: Path) -> None:
     dataset = generate(WORKLOADS["cdb"].variants["cori"](True, RANDOM), 3, tmp_path / "cdb", 1)
-    assert missing_or_resized(dataset) == []
+    assert changed_files(dataset) == []
     dataset.path(1).unlink()
     os.truncate(dataset.path(0), 244_747)
     os.truncate(dataset.path(2), 100)
     (dataset.folder / "stats.h5").unlink()
-    grown, gone, short, auxiliary = missing_or_resized(dataset)
+    grown, gone, short, auxiliary = changed_files(dataset)
     assert "244747 bytes instead of 244746" in grown
     assert dataset.path(1).name in gone
     assert "100 bytes instead of 244746" in short
@@ -232,8 +232,8 @@ def test_altered_tables_are_refused(imagenet: Dataset, table: str) -> None:
         open_dataset(imagenet.folder)
 
 
-def regular(count: int, first: list[int], length: int) -> Written:
+def regular(count: int, first: list[int], length: int) -> WrittenFile:
     rows = np.arange(count)[:, None]
     offsets = np.array(first) + rows * (length + 4)
     lengths = np.full_like(offsets, length)
-    return Written(np.stack([offsets, lengths, lengths], axis=2), np.zeros(offsets.shape, dtype=np.uint32))
+    return WrittenFile(np.stack([offsets, lengths, lengths], axis=2), np.zeros(offsets.shape, dtype=np.uint32))

@@ -12,7 +12,7 @@ from crc32c import crc32c
 
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.datagen.formats import example, tfrecord
-from dlio_bench.datagen.layout import RANDOM, FileSpec, Layout, Written
+from dlio_bench.datagen.layout import RANDOM, FileSpec, Layout, WrittenFile
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +22,7 @@ with warnings.catch_warnings():
     tf = pytest.importorskip("tensorflow")
 
 
-def write(layout: Layout, folder: Path) -> tuple[Path, FileSpec, Written]:
+def write(layout: Layout, folder: Path) -> tuple[Path, FileSpec, WrittenFile]:
     spec = layout.spec_files(1)[0]
     path = folder / "file"
     return path, spec, layout.write(path, spec, 1)

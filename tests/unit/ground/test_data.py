@@ -113,7 +113,7 @@ def test_a_dataset_in_the_making_is_waited_for_and_that_is_said(
 
     monkeypatch.setattr(claim.time, "sleep", finish)
     if given:
-        data.await_given(Options("cdb", data=source.folder), Progress(stream))
+        data.await_generation(Options("cdb", data=source.folder), Progress(stream))
     else:
         data.ready(source, LAYOUT, Progress(stream))
     assert f"waiting for the dataset that another process is making in {source.folder}" in stream.getvalue()

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
 from dlio_bench.harness.cluster import launch_site
-from dlio_bench.harness.cluster.launch_site import Site
-from dlio_bench.harness.cluster.mpi_library import Answer
+from dlio_bench.harness.cluster.launch_site import LaunchSite
+from dlio_bench.harness.cluster.mpi_library import ProbeOutcome
 from dlio_bench.harness.commands import doctor
-from dlio_bench.harness.commands.doctor import Finding, examine, last_words, render, worst
+from dlio_bench.harness.commands.doctor import Finding, examine, exit_status, last_words, render
 from tests.processes import PATIENCE
 
 pytestmark = pytest.mark.slow
@@ -25,7 +25,7 @@ def _named(findings: list[Finding], name: str) -> Finding:
 
 def test_a_real_examination_finds_a_working_machine(tmp_path: Path) -> None:
     findings = examine(tmp_path / "data" / "not-made-yet")
-    assert worst(findings) == 0, render(findings)
+    assert exit_status(findings) == 0, render(findings)
     assert _named(findings, "packages").ok
     assert "two ranks meet" in _named(findings, "MPI library").found
     assert "resident 1.0 after a read" in _named(findings, "cache control").found
@@ -64,7 +64,7 @@ def test_a_kernel_that_keeps_the_pages_is_told(tmp_path: Path, monkeypatch: pyte
     finding = _named(findings, "cache control")
     assert finding.ok is False
     assert "resident 1.0 after a read, 1.0 after a drop: the kernel keeps the pages" in finding.found
-    assert worst(findings) == 4
+    assert exit_status(findings) == 4
 
 
 def test_reads_that_are_never_cached_prove_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,12 +76,12 @@ def test_reads_that_are_never_cached_prove_nothing(tmp_path: Path, monkeypatch: 
 
 
 def test_without_mpi_one_rank_still_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch_site, "detect_site", lambda _: Site())
+    monkeypatch.setattr(launch_site, "detect_site", lambda _: LaunchSite())
     findings = examine(tmp_path)
     finding = _named(findings, "mpirun")
     assert finding.ok is None
     assert "pip install 'dlio-bench[mpi]'" in str(finding.fix)
-    assert worst(findings) == 0
+    assert exit_status(findings) == 0
 
 
 def test_in_a_job_whose_launcher_is_missing_nothing_can_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ def test_in_a_job_whose_launcher_is_missing_nothing_can_start(tmp_path: Path, mo
     assert finding.ok is False
     assert "an allocation of 3" in finding.found
     assert "srun" in str(finding.fix)
-    assert worst(findings) == 4
+    assert exit_status(findings) == 4
 
 
 @pytest.fixture
@@ -132,17 +132,17 @@ def test_an_mpi_that_does_not_work_is_told_and_kills_nobody(
     assert finding.ok is False
     assert said in finding.found
     assert finding.fix
-    assert worst(findings) == 4
+    assert exit_status(findings) == 4
 
 
 def test_a_library_that_is_not_mpiruns_is_told() -> None:
-    site = Site("/site/bin/mpirun", "openmpi", libmpi="/site/lib/libmpi.so.40")
+    site = LaunchSite("/site/bin/mpirun", "openmpi", libmpi="/site/lib/libmpi.so.40")
     maps = '"maps": ["7f00-7f01 r-xp 0 fe:00 9  /wheel/lib/libmpi.so.40"]'
     out = "".join(f'{{"rank": {rank}, "size": 2, "version": "Open MPI v5.0.11", {maps}}}\n' for rank in (0, 1))
-    finding = doctor.judge_hello(Answer(0, out, ""), 2, site, "fix")
+    finding = doctor.judge_hello(ProbeOutcome(0, out, ""), 2, site, "fix")
     assert finding.ok is None
     assert "/wheel/lib/libmpi.so.40 (5.0.11) is loaded, not mpirun's own /site/lib/libmpi.so.40" in finding.found
-    assert doctor.judge_hello(Answer(0, out, ""), 2, replace(site, libmpi=None), "fix").ok
+    assert doctor.judge_hello(ProbeOutcome(0, out, ""), 2, replace(site, libmpi=None), "fix").ok
 
 
 def test_the_reason_is_picked_out_of_the_noise() -> None:
@@ -198,8 +198,8 @@ def test_the_table_fits_80_columns_and_shows_everything(found: list[Finding]) ->
     for finding in found:
         assert "".join(finding.name.split()) in squeezed
         assert "".join((finding.fix or "").split()) in squeezed
-    assert worst(found) == (4 if any(finding.ok is False for finding in found) else 0)
-    assert ("missing or broken" in table) == (worst(found) == 4)
+    assert exit_status(found) == (4 if any(finding.ok is False for finding in found) else 0)
+    assert ("missing or broken" in table) == (exit_status(found) == 4)
 
 
 def test_the_table_is_aligned() -> None:

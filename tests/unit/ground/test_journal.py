@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dlio_bench.errors import DataError
-from dlio_bench.harness.live.journal import Journal, recorded
+from dlio_bench.harness.live.journal import Journal, open_journal
 from dlio_bench.harness.live.status import NAME, read_status
 
 SAMPLE = {
@@ -99,13 +99,13 @@ def test_a_new_task_is_told_at_once_and_its_progress_now_and_then(tmp_path: Path
     ("error", "status"), [(DataError("bytes \ud800 differ" + "x" * 9999), 5), (OSError(5, "I/O"), 4)]
 )
 def test_a_failure_is_the_last_line_with_its_status(tmp_path: Path, error: Exception, status: int) -> None:
-    with pytest.raises(type(error)), recorded(tmp_path):
+    with pytest.raises(type(error)), open_journal(tmp_path):
         raise error
     last = read_status(tmp_path)[0][-1]
     assert (last["phase"], last["exit_status"]) == ("failed", status)
     assert last["message"]
     assert len((tmp_path / NAME).read_bytes()) < 10_000
-    with pytest.raises(KeyboardInterrupt), recorded(tmp_path):
+    with pytest.raises(KeyboardInterrupt), open_journal(tmp_path):
         raise KeyboardInterrupt
     assert phases(tmp_path) == ["preparing", "failed", "preparing", "failed"]
 
@@ -132,7 +132,7 @@ def test_a_value_that_no_record_may_have_costs_the_status_alone(tmp_path: Path) 
 
 def test_a_status_that_cannot_be_written_costs_nothing_else(tmp_path: Path) -> None:
     (tmp_path / NAME).mkdir()
-    with recorded(tmp_path) as made:
+    with open_journal(tmp_path) as made:
         made.preparing("a", "b")
     gone = tmp_path / "gone"
     Journal(gone).end("done", 0)

@@ -162,9 +162,9 @@ def test_a_run_that_begins_between_two_looks_is_none_that_is_missing(
 
     monkeypatch.setattr(command, "open_status", missing)
     follower = command.Follower(tmp_path)
-    assert follower.look() == ()
+    assert follower.new_records() == ()
     append(tmp_path, record("timed", reader="naive"))
-    assert len(follower.look()) == 1
+    assert len(follower.new_records()) == 1
 
 
 def test_ctrl_c_ends_the_watch_and_harms_nobody(tmp_path: Path) -> None:

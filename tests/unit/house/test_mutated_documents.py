@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from dlio_bench.benchmarks import profile
-from dlio_bench.documents import DEEPEST, load_json, load_toml, read
+from dlio_bench.documents import DEEPEST, load_json, load_toml, read_document
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster import system
 from dlio_bench.harness.commands.acceptance import campaign, contract, outlook, plan
@@ -169,6 +169,6 @@ def test_what_has_no_bounds_is_refused_in_words(load: Callable[[bytes], Any]) ->
 
 def test_only_so_much_of_a_file_is_read(in_memory: Path) -> None:
     (in_memory / "file").write_bytes(b"12345")
-    assert read(in_memory / "file", most=5) == b"12345"
+    assert read_document(in_memory / "file", most=5) == b"12345"
     with pytest.raises(UsageError, match=r"at most 4 are read\. Name another\."):
-        read(in_memory / "file", "Name another.", most=4)
+        read_document(in_memory / "file", "Name another.", most=4)

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from dlio_bench.harness.commands.tracing.command_io import PASSED_ON
-from dlio_bench.harness.machine.waits import signals_heard
+from dlio_bench.harness.machine.waits import watch_signals
 from tests.processes import PATIENCE, until
 
 IN_CODE_MADE_FROM_TEXT = """
@@ -131,6 +131,6 @@ def test_what_looks_for_signals_takes_none_that_is_for_the_main_thread() -> None
         return {number for number in signal.Signals if mask >> (number - 1) & 1}
 
     before = set(threading.enumerate())
-    with signals_heard(lambda *_: None):
+    with watch_signals(lambda *_: None):
         [looking] = set(threading.enumerate()) - before
         until(lambda: blocked(looking) >= PASSED_ON)

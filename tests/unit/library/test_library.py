@@ -20,7 +20,7 @@ import dlio_bench
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.generate import generate
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
-from dlio_bench.harness.library.course import Course, Session
+from dlio_bench.harness.library.course import SampleSchedule, Session
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.storage.cache import residency
 from tests.datasets import bare, layout, made, stored_fields, view_of
@@ -133,7 +133,7 @@ def test_readers_know_what_every_rank_reads_from_there_on(dataset: Dataset) -> N
         plans.append(plan)
         yield iter(())
 
-    course = Course("naive", find_order("global-shuffle"), Shape(dataset.training_samples, 2, BATCH), 3, 5)
+    course = SampleSchedule("naive", find_order("global-shuffle"), Shape(dataset.training_samples, 2, BATCH), 3, 5)
     reader: Any = SimpleNamespace(sample_view=view_of(dataset), session=session)
     Session(reader, course, 0, epoch=1, step=2).end()
     [plan] = plans

@@ -6,15 +6,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlio_bench.harness.plan.draws import Purpose, shuffled, through_buffer, words
+from dlio_bench.harness.plan.draws import Purpose, draw_words, permutation_of, through_buffer
 from dlio_bench.harness.plan.orders import Ids, Shape, find_order
 
 
 @given(items=st.integers(0, 60), size=st.integers(1, 70), seed=st.integers(0, 2**32))
 def test_a_buffer_shuffles_as_tensorflow_documents_it(items: int, size: int, seed: int) -> None:
     size = min(size, items)
-    slots = words(Purpose.BUFFER_SLOTS, 0, 0, seed, items - size)
-    drain = words(Purpose.BUFFER_DRAIN, 0, 0, seed, size)
+    slots = draw_words(Purpose.BUFFER_SLOTS, 0, 0, seed, items - size)
+    drain = draw_words(Purpose.BUFFER_DRAIN, 0, 0, seed, size)
     buffer, rest, expected = list(range(size)), iter(range(size, items)), []
     for word in slots.tolist():
         expected.append(buffer[word % size])
@@ -50,12 +50,12 @@ def plain_buffer(items: int, size: int, chance: random.Random) -> Ids:
 @given(st.lists(st.integers(2**64 - 40, 2**64 - 1) | st.integers(0, 40), max_size=60))
 def test_words_that_differ_little_or_not_at_all_are_sorted_stably(drawn: list[int]) -> None:
     array = np.array(drawn, np.uint64)
-    assert shuffled(array).tolist() == np.argsort(array, kind="stable").tolist()
+    assert permutation_of(array).tolist() == np.argsort(array, kind="stable").tolist()
 
 
 def test_no_two_streams_share_a_word() -> None:
     drawn = [
-        words(purpose, unit, epoch, seed, 200)
+        draw_words(purpose, unit, epoch, seed, 200)
         for purpose in Purpose
         for unit in (0, 1, 1023)
         for epoch in (0, 1)

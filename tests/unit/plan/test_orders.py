@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from dlio_bench.errors import UsageError
-from dlio_bench.harness.plan.draws import Purpose, shuffled, stage_partition, stage_subset, words
+from dlio_bench.harness.plan.draws import Purpose, draw_words, permutation_of, stage_partition, stage_subset
 from dlio_bench.harness.plan.orders import ORDERS, Ids, Shape, find_order, part_of_pass, permutation
 
 
@@ -78,7 +78,7 @@ def test_global_file_shuffle_permutes_all_files_on_top_of_the_order_before() -> 
         assert [len(files_of(part)) for part in parts] == [10] * 4
     assert orders[0] == list(range(40))  # shuffled at the end of an epoch
     for epoch in range(1, 4):
-        step = shuffled(words(Purpose.FILES_OF_ALL, 0, epoch, 5, 40))
+        step = permutation_of(draw_words(Purpose.FILES_OF_ALL, 0, epoch, 5, 40))
         assert orders[epoch] == [orders[epoch - 1][place] for place in step]
         assert set(orders[epoch][:10]) != set(orders[epoch - 1][:10])  # a rank gets other files
 

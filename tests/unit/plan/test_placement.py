@@ -16,8 +16,8 @@ from dlio_bench.harness.plan.placement.cooperative import cooperative, first_hol
 from dlio_bench.harness.plan.placement.frequency import (
     clairvoyant,
     count_accesses,
-    counted_in,
-    counted_once,
+    count_in_one,
+    count_in_parts,
     lbann_dynamic,
 )
 from dlio_bench.harness.plan.placement.rule import DoesNotApplyError, NodeContents, Sizes, cut_into_tiers
@@ -119,11 +119,11 @@ def test_clairvoyant_keeps_the_most_frequent_and_fetches_by_first_access(
 @given(st.lists(st.lists(st.integers(0, 9), max_size=30), min_size=1, max_size=4))
 def test_what_comes_in_parts_is_counted_as_a_whole(parts: list[list[int]]) -> None:
     arrays = [np.array(part, np.int64) for part in parts]
-    for one, other in zip(counted_in(arrays, 12), count_accesses(np.concatenate(arrays)), strict=True):
+    for one, other in zip(count_in_parts(arrays, 12), count_accesses(np.concatenate(arrays)), strict=True):
         assert one.tolist() == other.tolist()
         assert one.dtype == other.dtype
     for samples in (10, 200):  # fewer than are read, and more
-        for one, other in zip(counted_once(arrays[0], samples), count_accesses(arrays[0]), strict=True):
+        for one, other in zip(count_in_one(arrays[0], samples), count_accesses(arrays[0]), strict=True):
             assert one.tolist() == other.tolist()
 
 

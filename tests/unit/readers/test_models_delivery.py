@@ -14,7 +14,7 @@ from dlio_bench.datagen.layout import PHYSICAL
 from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import open_reader
 from dlio_bench.harness.readers.resources import Resources
-from dlio_bench.harness.readers.session import SampleView, Tally, largest, planned, touched_buffer
+from dlio_bench.harness.readers.session import SampleView, Tally, largest, plan_batches, touch_buffer
 from tests.datasets import VARIANTS, layout, made
 
 pytestmark = pytest.mark.slow
@@ -37,7 +37,7 @@ def delivered(dataset: Dataset, reader: str) -> tuple[list[bool], list[tuple[Any
     pipeline = workload.upstream.start() if reader == "upstream" and workload.upstream is not None else None
     decode = workload.decode(dataset) if pipeline is None else pipeline.decode(dataset)
     form = SampleView(dataset, (), decode)
-    plan = planned(form, [(0, [np.array([0, 1]), np.array([2, 3])])])
+    plan = plan_batches(form, [(0, [np.array([0, 1]), np.array([2, 3])])])
     resources = Resources(threads=2, staging_bytes=4 * largest(plan), batch_bytes=largest(plan))
     without, found = [], []
     try:
@@ -79,5 +79,5 @@ def test_published_pipelines_deliver_the_same_parts(dataset: Dataset) -> None:
 
 @pytest.mark.parametrize("size", [1, 4096, 100_001])
 def test_buffers_of_readers_start_where_tensors_may(size: int) -> None:
-    buffer = touched_buffer(size)
+    buffer = touch_buffer(size)
     assert (len(buffer), buffer.ctypes.data % ALIGNMENT) == (size, 0)

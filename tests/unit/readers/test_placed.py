@@ -18,18 +18,18 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.comm import Comm, Solo
 from dlio_bench.harness.cluster.peers import Peers, Serving
-from dlio_bench.harness.commands.run.measured.consumer import damaged
+from dlio_bench.harness.commands.run.measured.consumer import find_damage
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.placement.rule import Behaviour
 from dlio_bench.harness.plan.policies import PLACEMENTS, find
 from dlio_bench.harness.readers.placed import reader as placed
 from dlio_bench.harness.readers.placed import rules, source_picker, tier_server, tiers
-from dlio_bench.harness.readers.placed.layout import Layout
+from dlio_bench.harness.readers.placed.layout import TierLayout
 from dlio_bench.harness.readers.placed.tier_server import TierServer
 from dlio_bench.harness.readers.placed.tiers import Speeds, Tiers
 from dlio_bench.harness.readers.registry import open_reader
 from dlio_bench.harness.readers.resources import RankContext, Resources
-from dlio_bench.harness.readers.session import Planned, Tally, largest, planned
+from dlio_bench.harness.readers.session import Planned, Tally, largest, plan_batches
 from dlio_bench.harness.storage import extents
 from dlio_bench.harness.storage.cache import Residency
 from dlio_bench.harness.storage.extents import ExtentReader
@@ -116,7 +116,7 @@ def plan_of(dataset: Dataset, comm: Comm, epochs: int, *, known: bool = True) ->
         return order(shape, rank, epoch, 7).ravel()
 
     steps = [(epoch, list(order(shape, comm.rank, epoch, 7))) for epoch in range(epochs)]
-    return planned(view_of(dataset), steps, of if known else None)
+    return plan_batches(view_of(dataset), steps, of if known else None)
 
 
 def deliver(
@@ -142,7 +142,7 @@ def deliver(
                 if at is not None:
                     at(comm, step)
                 assert batch.ids.tolist() == expected.ids.tolist()
-                assert damaged(batch, reader.sample_view) == []
+                assert find_damage(batch, reader.sample_view) == []
         return [tally.of(epoch) for epoch in range(epochs)]
 
     return on_all(ranks, rank)
@@ -159,7 +159,7 @@ def test_cooperative_asks_the_file_system_for_each_sample_once(
 ) -> None:
     tiers = tiers_of(size_of(dataset) // 2)  # of the aggregate, and of no node
     costs = deliver("cooperative", dataset, tiers, ranks_per_node=ranks_per_node, known=known)
-    assert total(costs, "bytes_requested") == view_of(dataset).stored(np.arange(dataset.samples))
+    assert total(costs, "bytes_requested") == view_of(dataset).stored_size(np.arange(dataset.samples))
     assert all(cost.bytes_requested == 0 for own in costs for cost in own[1:])
     assert total(costs, "bytes_remote") > 0
     assert total(costs, "bytes_ram") > 0
@@ -169,14 +169,14 @@ def test_cooperative_asks_the_file_system_for_each_sample_once(
 def test_what_the_staging_buffer_fetches_first_is_kept(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placed.TierFiller, "begin", lambda _: None)
     costs = deliver("cooperative", dataset, tiers_of(size_of(dataset) // 2))
-    assert total(costs, "bytes_requested") == view_of(dataset).stored(np.arange(dataset.samples))
+    assert total(costs, "bytes_requested") == view_of(dataset).stored_size(np.arange(dataset.samples))
     assert total(costs, "bytes_kept") < total(costs, "bytes_requested")
 
 
 @pytest.mark.parametrize("policy", [name for name in IN_ORDER if name not in ("clairvoyant",)])
 def test_what_holds_the_dataset_reads_it_once(dataset: Dataset, policy: str, tmp_path: Path) -> None:
     costs = deliver(policy, dataset, tiers_of(size_of(dataset), size_of(dataset)), place=tmp_path)
-    assert total(costs, "bytes_requested") == view_of(dataset).stored(np.arange(dataset.samples))
+    assert total(costs, "bytes_requested") == view_of(dataset).stored_size(np.arange(dataset.samples))
     assert (total(costs, "bytes_local") > 0) == (policy == "locality-aware")
 
 
@@ -185,14 +185,14 @@ def test_a_disk_that_is_as_fast_as_memory_is_read_once(dataset: Dataset, monkeyp
     monkeypatch.setattr(placed.cache, "residency", lambda _: cold)
     monkeypatch.setattr(tiers, "PROOF_BYTES", 1)
     costs = deliver("cooperative", dataset, Tiers(ram=size_of(dataset)), ranks=2)
-    assert total(costs, "bytes_requested") == view_of(dataset).stored(np.arange(dataset.samples))
+    assert total(costs, "bytes_requested") == view_of(dataset).stored_size(np.arange(dataset.samples))
 
 
 @pytest.mark.parametrize("policy", ["cooperative", "clairvoyant", "deepio-ordered", "locality-aware"])
 @pytest.mark.parametrize("ranks_per_node", [1, 2])
 def test_tiers_that_are_too_small_save_what_they_hold(dataset: Dataset, policy: str, ranks_per_node: int) -> None:
     costs = deliver(policy, dataset, tiers_of(size_of(dataset) // 10), ranks_per_node=ranks_per_node)
-    stored = view_of(dataset).stored(np.arange(dataset.samples))
+    stored = view_of(dataset).stored_size(np.arange(dataset.samples))
     assert stored < total(costs, "bytes_requested") < 3 * stored
     assert total(costs, "bytes_requested") - total(costs, "bytes_kept") + total(costs, "bytes_spared") == 3 * stored
 
@@ -221,7 +221,7 @@ def test_a_dead_peer_is_done_without_and_counted(
 
     costs = deliver(policy, dataset, tiers_of(size_of(dataset)), at=at)
     assert total(costs, "remote_misses") > 0
-    stored = view_of(dataset).stored(np.arange(dataset.samples))
+    stored = view_of(dataset).stored_size(np.arange(dataset.samples))
     assert total(costs, "bytes_requested") - total(costs, "bytes_kept") + total(costs, "bytes_spared") == 3 * stored
 
 
@@ -236,7 +236,7 @@ def test_a_file_system_that_is_the_fastest_source_is_read_straight(
     rates = {"pfs": 9e9, "remote": 1e9, "ram": 5e9}
     costs = deliver(policy, dataset, Tiers(ram=size_of(dataset), rates=rates))
     assert total(costs, "bytes_spared") == total(costs, "bytes_kept") == 0
-    assert total(costs, "bytes_requested") == 3 * view_of(dataset).stored(np.arange(dataset.samples))
+    assert total(costs, "bytes_requested") == 3 * view_of(dataset).stored_size(np.arange(dataset.samples))
 
 
 def test_what_was_brought_to_memory_is_not_read_again_where_the_file_system_proves_fast(
@@ -259,7 +259,7 @@ def test_what_was_brought_to_memory_is_not_read_again_where_the_file_system_prov
     monkeypatch.setattr(Speeds, "file_system_beats", lambda *_: fast.is_set())
     costs = deliver("cooperative", dataset, Tiers(ram=size_of(dataset)), at=lambda *_: wait())
     kept, spared, requested = (total(costs, f"bytes_{name}") for name in ("kept", "spared", "requested"))
-    assert requested - kept + spared == 3 * view_of(dataset).stored(np.arange(dataset.samples))
+    assert requested - kept + spared == 3 * view_of(dataset).stored_size(np.arange(dataset.samples))
     assert spared >= kept > 0
     assert requested > kept  # what was not there by then is kept no more
 
@@ -271,7 +271,7 @@ def test_what_is_read_once_is_kept_nowhere_and_read_straight(dataset: Dataset, m
     monkeypatch.setattr(ExtentReader, "read", sample_by_sample)
     costs = deliver("cooperative", dataset, tiers_of(size_of(dataset)), epochs=1)
     assert total(costs, "bytes_kept") == 0
-    assert total(costs, "bytes_requested") == view_of(dataset).stored(np.arange(dataset.samples))
+    assert total(costs, "bytes_requested") == view_of(dataset).stored_size(np.arange(dataset.samples))
 
 
 def test_tiers_in_which_a_policy_cannot_work_are_refused_when_it_is_opened(dataset: Dataset) -> None:
@@ -289,7 +289,9 @@ def test_a_holder_is_guessed_to_have_what_this_node_has_filled_well_beyond() -> 
         holder=np.array([1]), holder_tier=np.array([0]), holder_place=np.array([5]), bounds=np.array([0, 100])
     )
     guesses = Behaviour(ahead=True, guesses=True)
-    expected = {progress: rules.may_have(cast(Layout, layout), guesses, 0, [progress]) for progress in (6, 25, 26, 100)}
+    expected = {
+        progress: rules.may_have(cast(TierLayout, layout), guesses, 0, [progress]) for progress in (6, 25, 26, 100)
+    }
     assert expected == {6: False, 25: False, 26: True, 100: True}  # 20 samples, as published (SC'21, section 5)
 
 

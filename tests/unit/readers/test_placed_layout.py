@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.placement.rule import DoesNotApplyError
 from dlio_bench.harness.plan.policies import PLACEMENTS
-from dlio_bench.harness.readers.placed.claims import Claims, State
+from dlio_bench.harness.readers.placed.claims import Claims, SampleState
 from dlio_bench.harness.readers.placed.layout import NOWHERE, Sequences, lay_out
 from dlio_bench.harness.readers.placed.tiers import PROOF_BYTES, Speeds
 from dlio_bench.harness.readers.threads import queued_seconds
@@ -108,20 +108,20 @@ def test_ranks_that_read_the_same_take_turns_to_be_first() -> None:
 
 def test_a_sample_is_brought_by_one_thread_and_waited_for_by_the_others() -> None:
     claims = Claims(mmap(-1, 3), np.array([True, True, False]))
-    assert claims.take(0) is State.CLAIMED
-    assert claims.take(0) is State.BUSY
-    assert claims.take(2) is State.FOREIGN
+    assert claims.take(0) is SampleState.CLAIMED
+    assert claims.take(0) is SampleState.BUSY
+    assert claims.take(2) is SampleState.FOREIGN
     waited: list[bool] = []
     waiting = threading.Thread(target=lambda: waited.append(claims.wait(0, 30)))
     waiting.start()
     claims.settle(0, present=True)
     waiting.join()
     assert waited == [True]
-    assert claims.take(0) is State.PRESENT
-    assert claims.take(1) is State.CLAIMED
+    assert claims.take(0) is SampleState.PRESENT
+    assert claims.take(1) is SampleState.CLAIMED
     claims.settle(1, present=False)  # it failed
     assert claims.wait(1, 30) is False
-    assert claims.take(1) is State.CLAIMED
+    assert claims.take(1) is SampleState.CLAIMED
     assert claims.wait(1, 0.01) is False
 
 
@@ -129,7 +129,7 @@ def test_threads_that_claim_at_once_get_a_sample_each() -> None:
     claims, won = Claims(mmap(-1, 500), np.ones(500, bool)), []
 
     def take() -> None:
-        won.extend(number for number in range(500) if claims.take(number) is State.CLAIMED)
+        won.extend(number for number in range(500) if claims.take(number) is SampleState.CLAIMED)
 
     threads = [threading.Thread(target=take) for _ in range(4)]
     for thread in threads:

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.commands import doctor
 from dlio_bench.harness.streams import adios
-from dlio_bench.harness.streams.crew import Layout, model_of
-from dlio_bench.harness.streams.dealing import Dealt, Part, batches_of_producer, batches_on_demand, steps_of_rank
+from dlio_bench.harness.streams.crew import CrewLayout, model_of
+from dlio_bench.harness.streams.dealing import Dealt, PlanBatch, batches_of_producer, batches_on_demand, steps_of_rank
 from dlio_bench.harness.streams.settings import ALL, MODES, ROUND_ROBIN, Streaming
 from dlio_bench.reports import kinds
 from dlio_bench.reports.comparing.comparable import comparable
@@ -33,24 +33,24 @@ KNOWN = [mode.name for mode in MODES.values() if mode.known]
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> list[list[Part]]:
+def plans(draw: st.DrawFn) -> list[list[PlanBatch]]:
     """Of 1 to 4 ranks, of lengths that may differ, with ids that no other batch has."""
     lengths = draw(st.lists(st.integers(0, 7), min_size=1, max_size=4))
     ids = iter(range(1000))
     return [
-        [Part(position // PER_EPOCH, np.array([next(ids), next(ids)], np.int64)) for position in range(length)]
+        [PlanBatch(position // PER_EPOCH, np.array([next(ids), next(ids)], np.int64)) for position in range(length)]
         for length in lengths
     ]
 
 
-def streams(plans: list[list[Part]], mode: str, producers: int) -> list[list[Dealt]]:
+def streams(plans: list[list[PlanBatch]], mode: str, producers: int) -> list[list[Dealt]]:
     return [list(batches_of_producer(plans, mode, producer, producers)) for producer in range(producers)]
 
 
 @given(plans(), st.sampled_from(KNOWN), st.integers(1, 3))
-@example([[Part(0, np.array([1]))], []], ROUND_ROBIN, 2)
+@example([[PlanBatch(0, np.array([1]))], []], ROUND_ROBIN, 2)
 def test_each_batch_is_published_once_and_each_position_has_one_for_each_rank(
-    plans: list[list[Part]], mode: str, producers: int
+    plans: list[list[PlanBatch]], mode: str, producers: int
 ) -> None:
     dealt = [batch for stream in streams(plans, mode, producers) for batch in stream]
     positions = max(map(len, plans))
@@ -67,14 +67,14 @@ def test_each_batch_is_published_once_and_each_position_has_one_for_each_rank(
         assert [label[name] for name in ("position", "rank", "epoch", "samples")] == [
             batch.position, batch.rank, batch.part.epoch, len(batch.part.ids),
         ]  # fmt: skip
-        assert label["ids"] != replace(batch, part=Part(batch.part.epoch, batch.part.ids + 1)).label()[
+        assert label["ids"] != replace(batch, part=PlanBatch(batch.part.epoch, batch.part.ids + 1)).label()[
             "ids"
         ] or not len(batch.part.ids)
 
 
 @given(plans(), st.sampled_from(KNOWN), st.integers(1, 3))
 def test_a_rank_takes_what_its_streams_carry_in_the_order_of_its_plan(
-    plans: list[list[Part]], mode: str, producers: int
+    plans: list[list[PlanBatch]], mode: str, producers: int
 ) -> None:
     """What a stream carries for a rank: all of it, its own, or, where ADIOS2 deals in turn, each step its part."""
     ranks, positions = len(plans), max(map(len, plans))
@@ -99,7 +99,7 @@ def test_a_rank_takes_what_its_streams_carry_in_the_order_of_its_plan(
 def test_on_demand_each_batch_of_the_plan_of_all_lies_with_one_producer(
     ranks: int, producers: int, batches: int
 ) -> None:
-    plan = [Part(at // (2 * ranks), np.array([at], np.int64)) for at in range(batches)]
+    plan = [PlanBatch(at // (2 * ranks), np.array([at], np.int64)) for at in range(batches)]
     dealt = [list(batches_on_demand(plan, producer, producers, ranks)) for producer in range(producers)]
     assert sorted(int(batch.part.ids[0]) for stream in dealt for batch in stream) == list(range(batches))
     for stream in dealt:
@@ -109,7 +109,7 @@ def test_on_demand_each_batch_of_the_plan_of_all_lies_with_one_producer(
 
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 7))
 def test_a_launched_rank_trains_or_publishes_or_makes_the_nodes_even(nodes: int, trainers: int, producers: int) -> None:
-    layout = Layout(nodes, trainers, producers)
+    layout = CrewLayout(nodes, trainers, producers)
     launched = range(layout.ranks)
     assert layout.ranks % nodes == 0
     assert [each for rank in launched if (each := layout.trainer(rank)) is not None] == list(range(nodes * trainers))
@@ -224,7 +224,7 @@ def test_a_result_tells_how_it_was_streamed(draft_and_steps: Callable[..., Any])
     assert (sentences.streams(inline) or "").startswith("planned, inline producers; at most 4")
     assert told.capitalize() in html.page([(result, made[1])])
     old = complete(*made)
-    assert (old.plan.streams, old.measured[0].rank_batches, sentences.streams(old)) == (None, [], None)
+    assert (old.plan.streams, old.measured_trials[0].rank_batches, sentences.streams(old)) == (None, [], None)
 
 
 def test_the_plan_of_a_run_has_the_streams_of_readers_that_stream(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dlio_bench.harness.readers.threads import (
     ROUNDS,
     Concurrency,
     Readers,
-    Spent,
+    ThreadTime,
     Window,
     next_window,
     readers,
@@ -16,17 +16,17 @@ from dlio_bench.harness.readers.threads import (
 
 @pytest.mark.parametrize("waiting", [2, 30])
 def test_threads_that_wait_for_storage_are_as_many_as_their_chunks_call_for(waiting: int) -> None:
-    found = readers(Spent(1e-3, 1e-4), 1e-3, 0.0, most=32, waiting=waiting, spare_cores=1)
+    found = readers(ThreadTime(1e-3, 1e-4), 1e-3, 0.0, most=32, waiting=waiting, spare_cores=1)
     assert found == Readers(waiting, trainer=False, waits=True)
 
 
 @pytest.mark.parametrize(("spare", "hidden"), [(0, 0), (1, 1), (3, 3), (-1, 0)])
 def test_bytes_from_memory_are_read_by_cores_that_no_trainer_has(spare: int, hidden: int) -> None:
-    alone = readers(Spent(1.0, 0.9), 0.01, 0.0, most=8, waiting=4, spare_cores=spare)
+    alone = readers(ThreadTime(1.0, 0.9), 0.01, 0.0, most=8, waiting=4, spare_cores=spare)
     assert alone == Readers(hidden, trainer=True)
-    behind = readers(Spent(1.0, 0.9), 0.01, 0.02, most=8, waiting=4, spare_cores=spare)
+    behind = readers(ThreadTime(1.0, 0.9), 0.01, 0.02, most=8, waiting=4, spare_cores=spare)
     assert behind == Readers(hidden + 1, trainer=False)
-    small = readers(Spent(1.0, 0.9), 0.01, 0.0, most=8, waiting=4, spare_cores=spare, chunk_bytes=7_000)
+    small = readers(ThreadTime(1.0, 0.9), 0.01, 0.0, most=8, waiting=4, spare_cores=spare, chunk_bytes=7_000)
     assert small == Readers(0, trainer=True)  # threads would only take turns in the interpreter
 
 
@@ -58,7 +58,7 @@ def test_the_fastest_round_is_forgotten_in_time() -> None:
 def test_all_read_for_the_first_batch_and_then_as_many_as_did_not_wait_in_a_queue() -> None:
     window = Concurrency(32)
     assert window.threads == 1
-    window.first(1.0, 0.1, 6)
+    window.note_first_chunk(1.0, 0.1, 6)
     assert window.threads == 6
     rounds = [window.begin(1.0) for _ in range(6)]
     ended = [window.end(1.0 + 0.1 * (chunk + 1), 0.1 * (chunk + 1), rounds[chunk]) for chunk in range(6)]
@@ -67,7 +67,7 @@ def test_all_read_for_the_first_batch_and_then_as_many_as_did_not_wait_in_a_queu
 
 def test_chunks_of_an_earlier_round_and_those_from_no_file_tell_nothing() -> None:
     window = Concurrency(32)
-    window.first(0.0, 1.0, 2)
+    window.note_first_chunk(0.0, 1.0, 2)
     old, *rounds = (window.begin(0.0) for _ in range(3))
     assert [window.end(1.0, 1.0, one) for one in rounds] == [False, True]
     assert not any(window.end(2.0, seconds, old) for seconds in [1.0] * ROUND_CHUNKS)
@@ -76,13 +76,13 @@ def test_chunks_of_an_earlier_round_and_those_from_no_file_tell_nothing() -> Non
 
 def test_a_fixed_number_stays() -> None:
     window = Concurrency(7, fixed=True)
-    window.first(0.0, 1.0, 3)
+    window.note_first_chunk(0.0, 1.0, 3)
     assert not any(window.end(1.0, 1.0, window.begin(0.0)) for _ in range(20))
     assert window.threads == 7
 
 
 def test_what_was_spent_before_counts_half_each_time() -> None:
-    slow, fast = Spent(1.0, 0.01), Spent(0.01, 0.01)
+    slow, fast = ThreadTime(1.0, 0.01), ThreadTime(0.01, 0.01)
     found = [slow]
     for _ in range(10):
         found.append(fast.and_half_of(found[-1]))

@@ -27,10 +27,10 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import example
 from dlio_bench.datagen.layout import RANDOM, TRAIN, VALIDATION
 from dlio_bench.errors import DataError, EnvironmentFailure
-from dlio_bench.harness.commands.run.asked.job import executed, policy
+from dlio_bench.harness.commands.run.asked.job import policy, resolved_policy
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.asked.request import look_up
-from dlio_bench.harness.commands.run.measured.consumer import damaged
+from dlio_bench.harness.commands.run.measured.consumer import find_damage
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.readers.session import SampleView
 from tests.datasets import VARIANTS, few, made, stored_fields
@@ -56,7 +56,7 @@ def deliver(pipeline: Pipeline, dataset: Dataset, plan: Plan) -> tuple[list[list
     with pipeline.batches(dataset, plan, lambda epoch: costs.setdefault(epoch, Cost())) as batches:
         for batch in batches:
             ids.append(batch.ids.tolist())
-            wrong += damaged(batch, form)
+            wrong += find_damage(batch, form)
     return ids, wrong, costs
 
 
@@ -101,7 +101,7 @@ def test_it_delivers_its_decoding_of_the_plan_and_leaving_early_ends_threads_and
     pipeline = started_of(dataset.manifest.workload, dataset.manifest.variant)
     plan = tail(dataset)
     _, costs = checked(dataset, plan, pipeline)
-    assert requested(costs) == pipeline.asks(dataset, plan)
+    assert requested(costs) == pipeline.requested_bytes(dataset, plan)
 
     # whatever the library keeps for good is there now
     threads, files = left_behind(dataset)
@@ -111,7 +111,7 @@ def test_it_delivers_its_decoding_of_the_plan_and_leaving_early_ends_threads_and
         last = batch.blocks[-1].data.copy()
         last[-1] ^= 1
         altered = Batch(batch.ids, (*batch.blocks[:-1], Block(last, batch.blocks[-1].starts)))
-        [line] = damaged(altered, form)
+        [line] = find_damage(altered, form)
     assert f"sample {batch.ids[-1]}:" in line  # a sample that is not its decoding is named
 
     def is_left() -> bool:
@@ -146,7 +146,7 @@ def test_any_plan_at_all_is_delivered_and_a_validation_pass_in_its_order(dataset
     pipeline = started_of(dataset.manifest.workload, dataset.manifest.variant)
     ids, costs = checked(dataset, plan, pipeline)
     assert ids[3] + ids[4] == held_out.tolist()
-    assert requested(costs) == dict(sorted(pipeline.asks(dataset, plan).items()))
+    assert requested(costs) == dict(sorted(pipeline.requested_bytes(dataset, plan).items()))
 
 
 class TestHepcnnb:
@@ -157,7 +157,7 @@ class TestHepcnnb:
         fields = ("data", "label", "weight", "normweight", "psr")
         whole = int(dataset.locate(np.arange(64), fields)[2].sum())
         _, costs = checked(dataset, plan, pipeline)
-        assert requested(costs) == pipeline.asks(dataset, plan)
+        assert requested(costs) == pipeline.requested_bytes(dataset, plan)
         return [cost.bytes_requested // whole for _, cost in sorted(costs.items())]
 
     def test_batches_may_cross_files_and_leave_out_parts_of_them(self, tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ class TestOrders:
     @pytest.mark.parametrize(("files", "loaded"), [(2, [1, 0, 0]), (4, [2, 2, 2])])
     def test_hepcnnb_with_a_file_a_rank_reads_it_once(self, tmp_path: Path, files: int, loaded: list[int]) -> None:
         shape = Shape(64 * files, 2, 16, bounds=np.arange(files + 1) * 64)
-        order = find_order(executed(policy("upstream", WORKLOADS["hepcnnb"]), WORKLOADS["hepcnnb"], shape).order)
+        order = find_order(resolved_policy(policy("upstream", WORKLOADS["hepcnnb"]), WORKLOADS["hepcnnb"], shape).order)
         plan = [(epoch, ids) for epoch in range(3) for ids in order(shape, 1, epoch, 6)]
         assert TestHepcnnb().loads(tmp_path, plan, files) == loaded
         if files == 4:  # which files these are changes
@@ -231,7 +231,7 @@ class TestCdb:
         view = WORKLOADS["cdb"].view
         plan = [(0, np.array([1])), (0, np.array([0]))]
         used = dataset.locate(np.arange(2), view)[3].sum()
-        assert 3.4 < started_of("cdb").asks(dataset, plan)[0] / used < 3.6  # 3.40 at full size
+        assert 3.4 < started_of("cdb").requested_bytes(dataset, plan)[0] / used < 3.6  # 3.40 at full size
         # published: 60.17 MB a file for 17 694 752 bytes of logical data
         layout = WORKLOADS["cdb"].variants["cori"](False, RANDOM)
         assert layout.file_bytes / 17_694_752 == pytest.approx(3.4, abs=0.01)

@@ -77,7 +77,7 @@ CASES: dict[str, Callable[[Any], list[Result]]] = {
 def told(results: list[Result]) -> str:
     """The answer, what each axis is credited with, and every reader beside the one that it differs from least."""
     beside = [sentence for each in comparison.comparisons(results) for sentence in each.sentences]
-    return "\n".join([*comparison.answer(results), "credits:", *comparison.credits(results), "beside:", *beside])
+    return "\n".join([*comparison.answer(results), "credits:", *comparison.axis_sentences(results), "beside:", *beside])
 
 
 def test_answers_and_credits_are_the_golden_ones(made: Callable[..., Result]) -> None:
@@ -88,11 +88,11 @@ def test_there_is_no_answer_where_readers_may_not_be_compared(made: Callable[...
     tiny = made(change=lambda draft, _: draft.update(marks=["TINY"]))
     for refused in ([made("naive"), tiny], [made()]):
         assert comparison.answer(refused) == []
-        assert comparison.credits(refused) == []
+        assert comparison.axis_sentences(refused) == []
 
 
 def test_readers_that_differ_in_one_axis_alone_lead_from_one_to_the_other(made: Callable[..., Result]) -> None:
     readers = [made("naive"), made("prefetch", change=placed), made("shuffled"), made("prefetch")]
     steps = comparison.walk(readers[0], readers[1], readers)
-    axes = [axis for step in steps for axis in comparison.axes_changed(*step)]
+    axes = [axis for step in steps for axis in comparison.differing_axes(*step)]
     assert axes == ["order", "delivery", "placement"]

@@ -126,8 +126,8 @@ def test_two_single_results_are_a_pair_whatever_their_readers(draft_and_steps: M
 def test_readers_of_one_run_are_paired_and_runs_of_one_command_are_not(draft_and_steps: Made) -> None:
     first, second, later = (noisy_run(draft_and_steps, 1.0, seed, startup=startup)[0] for seed, startup in
                             ((1, 0.5), (2, 0.5), (3, 0.6)))  # fmt: skip
-    assert comparison.paired(first, second)
-    assert not comparison.paired(first, later)
+    assert comparison.are_paired(first, second)
+    assert not comparison.are_paired(first, later)
 
 
 def test_sides_that_do_not_pair_are_refused(draft_and_steps: Made) -> None:

@@ -31,7 +31,7 @@ EASY = '[cdb.prefetch."4x1"]\nelapsed_seconds = { at_most = "1 h" }\n'
 
 
 def judge(pairs: Sequence[Pair], *arguments: Any, **options: Any) -> Judgement:
-    return judging.judge(kinds.each(pairs), *arguments, **options)
+    return judging.judge(kinds.all_measured(pairs), *arguments, **options)
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ def test_bytes_of_a_cache_are_invalid_where_cold_was_asked_for(make: Make, asked
 
     result, steps = make(served)
     rate = result.metrics["pfs_bandwidth"].value or 0
-    first = [trial.epochs[0] for trial in result.measured]
+    first = [trial.epochs[0] for trial in result.measured_trials]
     assert rate <= max(epoch.bytes_requested / epoch.seconds for epoch in first)
     text = f'dataset_to_memory = 5\nallow_marks = ["{SERVED}", "VIRTUAL NODES"]\n{EASY}'
     assert judge([(result, steps)], asked(EASY)).verdict == "pass"

@@ -82,7 +82,7 @@ def test_checkpoints_that_took_most_of_the_time_are_named_and_marked(draft_and_s
     assert any("the no-I/O bound has the checkpoints in it" in sentence for sentence in result.bound.evidence)
     assert any("write them less often" in sentence for sentence in advice(result))
     assert "checkpoints included" in " ".join(text.render([result], verbose=True).split())
-    assert checkpoint_marks.of_trials(result.measured) == ["FRACTION", "BYTES AWAITED"]
+    assert checkpoint_marks.of_trials(result.measured_trials) == ["FRACTION", "BYTES AWAITED"]
 
 
 def test_what_could_not_be_measured_is_left_out(draft_and_steps: Callable[..., Any]) -> None:

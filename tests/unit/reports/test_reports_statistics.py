@@ -369,4 +369,4 @@ def test_median_trial_is_a_measured_one() -> None:
 
 def test_a_result_of_warm_up_alone_is_refused() -> None:
     with pytest.raises(ValueError, match="not a warm-up"):
-        statistics.measured(draft_of({"trials": [trial(1.0, warmup=True)]}))
+        statistics.measured_positions(draft_of({"trials": [trial(1.0, warmup=True)]}))

@@ -9,13 +9,13 @@ import pytest
 from dlio_bench.counters import Cost
 from dlio_bench.harness.commands.run.measured.outlook import (
     MOST_STEPS,
-    Outlook,
     Rows,
+    StatusObserver,
     Watched,
     by_source,
-    over,
+    finished_steps,
     rates,
-    seen,
+    snapshot,
 )
 from dlio_bench.harness.readers.session import Tally
 from tests.processes import until
@@ -41,7 +41,7 @@ def test_the_steps_that_are_over_are_those_whose_row_is_full() -> None:
     for done in (0, 1, 7, 8):
         rows = filled(done, 8)
         rows[done : done + 1, :2] = 200.0  # one at work
-        assert over(rows) == done
+        assert finished_steps(rows) == done
 
 
 def test_rates_are_of_the_last_seconds_and_a_long_step_counts_while_it_lasts() -> None:
@@ -56,38 +56,38 @@ def test_rates_are_of_the_last_seconds_and_a_long_step_counts_while_it_lasts() -
 
 
 def test_a_trial_is_told_by_epoch_and_step() -> None:
-    told = seen(watched(filled(6, 16), 8), 106.0)
+    told = snapshot(watched(filled(6, 16), 8), 106.0)
     assert told == {
         "phase": None, "epoch": 1, "step": 6, "steps": 8, "share": 6 / 16, "samples_per_second": 4.0,
         "stall_share": STALL,
     }  # fmt: skip
-    nothing = seen(watched(filled(0, 16), 8), 106.0)
+    nothing = snapshot(watched(filled(0, 16), 8), 106.0)
     assert (nothing["epoch"], nothing["step"], nothing["samples_per_second"]) == (1, 0, None)
-    between = seen(watched(filled(8, 16), 8), 108.0)
+    between = snapshot(watched(filled(8, 16), 8), 108.0)
     assert (between["epoch"], between["step"]) == (1, 8)  # the next epoch has not begun
     rows = filled(8, 16)
     rows[8, 0] = 108.0
-    assert (seen(watched(rows, 8), 108.1)["epoch"], seen(watched(rows, 8), 108.1)["step"]) == (2, 0)
-    last = seen(watched(filled(16, 16), 8), 116.0)
+    assert (snapshot(watched(rows, 8), 108.1)["epoch"], snapshot(watched(rows, 8), 108.1)["step"]) == (2, 0)
+    last = snapshot(watched(filled(16, 16), 8), 116.0)
     assert (last["epoch"], last["step"], last["share"]) == (2, 8, 1.0)
 
 
 def test_a_validation_pass_is_a_phase_of_its_own() -> None:
     log = SimpleNamespace(clock=np.zeros((2, 7)))
     passes = [SimpleNamespace(epoch=0, log=log)]
-    assert seen(watched(filled(8, 16), 8, passes), 108.0)["phase"] is None
+    assert snapshot(watched(filled(8, 16), 8, passes), 108.0)["phase"] is None
     log.clock[0, 0] = 108.0
-    told = seen(watched(filled(8, 16), 8, passes), 108.5)
+    told = snapshot(watched(filled(8, 16), 8, passes), 108.5)
     assert (told["phase"], told["samples_per_second"]) == ("validation", None)
     log.clock[:] = 109.0  # the pass is over
-    told = seen(watched(filled(8, 16), 8, passes), 109.1)
+    told = snapshot(watched(filled(8, 16), 8, passes), 109.1)
     assert (told["phase"], told["step"], told["samples_per_second"]) == (None, 8, 4.0)
 
 
 def test_where_ranks_get_batches_as_they_ask_only_those_they_got_count() -> None:
     rows = filled(8, 8)
     rows[6:] = rows[5, -1]  # there was none for these steps
-    assert seen(watched(rows, 8, demanded=True), 106.0)["samples_per_second"] == pytest.approx(4.0)
+    assert snapshot(watched(rows, 8, demanded=True), 106.0)["samples_per_second"] == pytest.approx(4.0)
 
 
 def test_bytes_of_threads_at_work_count_once_before_and_after_they_are_added_up() -> None:
@@ -118,7 +118,7 @@ def test_what_cannot_be_told_of_a_trial_does_not_end_it(monkeypatch: pytest.Monk
     times = SimpleNamespace(log=SimpleNamespace(clock=filled(2, 8)), passes=(), plan=[np.zeros((8, 4))])
     job = SimpleNamespace(readers={}, batch=4)
     trial = cast("Any", SimpleNamespace(times=times, trainer=Broken()))
-    with Outlook(cast("Any", job), lambda _: None) as looking:
+    with StatusObserver(cast("Any", job), lambda _: None) as looking:
         looking.before_trial(trial)
         until(lambda: len(asked) > 2)
         looking.after_trial(trial)

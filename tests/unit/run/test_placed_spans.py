@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from dlio_bench.components import CODE
-from dlio_bench.harness.commands.run.measured.spans import placed
+from dlio_bench.harness.commands.run.measured.spans import number_steps
 from dlio_bench.recorder import NO_EPOCH, NOWHERE, ROW
 
 STEPS = 2  # of an epoch
@@ -28,7 +28,7 @@ TRAINER = rows(
 
 def test_a_step_of_an_epoch_becomes_that_of_the_trial() -> None:
     ahead = rows((READ, 0.1, 0, 1), (READ, 0.2, ~0, 0), (READ, 0.3, 1, 0), (READ, 0.4, 1, 1))
-    found = placed(ahead, TRAINER, STEPS)
+    found = number_steps(ahead, TRAINER, STEPS)
     assert found["epoch"].tolist() == [0, ~0, 1, 1]
     assert found["step"].tolist() == [1, NOWHERE, 2, 3]
     assert ahead["step"].tolist() == [1, 0, 0, 1]  # as it was
@@ -36,12 +36,14 @@ def test_a_step_of_an_epoch_becomes_that_of_the_trial() -> None:
 
 def test_what_has_no_epoch_belongs_to_what_the_trainer_was_at() -> None:
     spans = rows(*((CLOSE, start, NO_EPOCH, NOWHERE) for start in (-0.5, 0.5, 1.0, 2.5, 4.9)))
-    found = placed(spans, TRAINER, STEPS)
+    found = number_steps(spans, TRAINER, STEPS)
     assert found["epoch"].tolist() == [NO_EPOCH, 0, 0, ~0, 1]
     assert found["step"].tolist() == [NOWHERE, 0, 1, NOWHERE, 3]
 
 
 def test_what_has_no_step_alone_gets_one_of_its_own_epoch() -> None:
-    found = placed(rows((READ, 1.5, 0, NOWHERE), (READ, 1.5, ~0, NOWHERE), (READ, 1.5, 1, NOWHERE)), TRAINER, STEPS)
+    found = number_steps(
+        rows((READ, 1.5, 0, NOWHERE), (READ, 1.5, ~0, NOWHERE), (READ, 1.5, 1, NOWHERE)), TRAINER, STEPS
+    )
     assert found["epoch"].tolist() == [0, ~0, 1]
     assert found["step"].tolist() == [1, NOWHERE, NOWHERE]

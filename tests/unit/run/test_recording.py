@@ -53,11 +53,11 @@ def trial(spans: recording.Spans, number: int, adds: int) -> None:
     times = TrialTimes(number, number, [np.zeros((STEPS, 1), np.int64)], StepLog.empty(STEPS, 1, epochs=1))
     times.log.clock[:] = 100.0 * number + np.arange(STEPS)[:, np.newaxis] + np.array([0, 0, 0, 0, 0.5, 0.5, 0.6])
     times.loops.append((100.0 * number, 100.0 * number + STEPS))
-    track = recorder.here()
+    track = recorder.current_track()
     assert track is not None
     for read in range(adds):
         track.add(CODE["pread"], 100.0 * number, 100.0 * number + 1, read, file=0)
-    spans.keep("naive", number, times)
+    spans.store_trial("naive", number, times)
 
 
 def test_the_spans_of_all_ranks_are_written_in_the_memory_of_a_few(
@@ -76,13 +76,13 @@ def test_the_spans_of_all_ranks_are_written_in_the_memory_of_a_few(
 
     whole = timeline.load(tmp_path / "spans.npz")
     assert not [problem for problem in whole.problems if "room" in problem]
-    reads = whole.part(whole.of("pread"))
+    reads = whole.part(whole.are_of("pread"))
     for number in range(TRIALS):
         of_trial = reads.part(reads.trial == number)
         assert np.array_equal(np.sort(of_trial.bytes), np.repeat(np.arange(ADDS), RANKS))
         assert set(of_trial.start.tolist()) == {0.0}  # since rank 0 began its loop in that trial
     assert len(reads) == RANKS * TRIALS * ADDS
-    computing = whole.part(whole.of("compute"))
+    computing = whole.part(whole.are_of("compute"))
     assert len(computing) == RANKS * TRIALS * STEPS
     assert set(computing.step.tolist()) == set(range(STEPS))
 
@@ -94,13 +94,13 @@ def test_spans_beyond_the_limit_are_counted_and_told_and_the_next_reader_has_roo
         trial(spans, number, ADDS)
     spans.write("naive", tmp_path / "spans.npz")
     whole = timeline.load(tmp_path / "spans.npz")
-    kept = int(whole.of("pread").sum()) // RANKS
+    kept = int(whole.are_of("pread").sum()) // RANKS
     assert 0 < kept < 100_000
     assert whole.lost[0] + len(whole) // RANKS == 20 * (ADDS + 2 * STEPS + 1)
     assert f"rank 0 had no room for {whole.lost[0]} spans" in whole.problems
     trial(spans, 0, ADDS)
     spans.write("naive", tmp_path / "next.npz")
-    assert timeline.load(tmp_path / "next.npz").of("pread").sum() == RANKS * ADDS
+    assert timeline.load(tmp_path / "next.npz").are_of("pread").sum() == RANKS * ADDS
 
 
 def test_a_small_shared_memory_is_left_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,11 +124,11 @@ def test_a_folder_without_room_records_nothing_and_fails_nothing(
     recorder.begin(tmp_path / "spans")
     try:
         monkeypatch.setattr(os, "posix_fallocate", full)
-        track = recorder.here()
+        track = recorder.current_track()
         assert track is not None
         for start in itertools.islice(itertools.count(), 7):
             track.add(1, start, start + 1)
-        assert recorder.lost() == 7
+        assert recorder.lost_spans() == 7
         assert recorder.array((3, 2)).tolist() == np.zeros((3, 2)).tolist()
         assert not list((tmp_path / "spans").iterdir())
     finally:

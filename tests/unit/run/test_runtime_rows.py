@@ -5,8 +5,8 @@ import pytest
 
 from dlio_bench import tensorflow_operations
 from dlio_bench.components import CODE, COMPONENTS, Component
-from dlio_bench.harness.commands.run.measured.runtime_rows import derived
-from dlio_bench.harness.training.tf_trace import Alignment, Operations
+from dlio_bench.harness.commands.run.measured.runtime_rows import derive_bytes
+from dlio_bench.harness.training.tf_trace import ClockAlignment, Operations
 from dlio_bench.recorder import NO_EPOCH, NOWHERE, ROW
 from dlio_bench.reports.traces import components, tensorflow
 from dlio_bench.reports.traces.timeline import RuntimeTrace, Timeline, Track
@@ -26,7 +26,7 @@ def operations(*rows: tuple[str, float, float]) -> Operations:
         bytes=np.full(len(rows), -1, dtype=np.int64),
         events=len(rows),
         dropped=0,
-        alignment=Alignment(0.0, WITHIN, 0.0),
+        alignment=ClockAlignment(0.0, WITHIN, 0.0),
     )
 
 
@@ -41,18 +41,18 @@ CALLS = operations(("tf:PyFunc", 0.0, 1.0), ("tf:PyFunc", 0.5, 2.0), ("tf:Prefet
 
 def test_bytes_of_our_spans_go_to_the_calls_around_them() -> None:
     inside_one, inside_both = span("pread", 1.5, 2.0 + WITHIN / 2, 10), span("library read", 0.6, 0.9, 101)
-    sizes, source = derived(CALLS, [inside_one, inside_both], requested=7)
+    sizes, source = derive_bytes(CALLS, [inside_one, inside_both], requested=7)
     assert (sizes.tolist(), source) == ([51, 60, 0], "spans")
     # a span that lies in no call, one that encloses reads, and one of a tier tell nothing
     others = [span("pread", 3, 4, 10), span("Time to Read Single Image", 0.6, 0.9, 9), span("tier read", 0.6, 0.9, 9)]
-    assert derived(CALLS, others, requested=7)[0].tolist() == [4, 3, 0]
+    assert derive_bytes(CALLS, others, requested=7)[0].tolist() == [4, 3, 0]
 
 
 def test_without_spans_bytes_of_the_counters_go_to_what_reads() -> None:
-    sizes, source = derived(operations(("tf:PyFunc", 0, 1), ("tf:ReadFile", 0, 1), ("tf:TFRecord", 1, 2)), [], 100)
+    sizes, source = derive_bytes(operations(("tf:PyFunc", 0, 1), ("tf:ReadFile", 0, 1), ("tf:TFRecord", 1, 2)), [], 100)
     assert (sizes.tolist(), source) == ([0, 50, 50], "counters")
-    assert derived(CALLS, [], 7)[1] == "counters"
-    assert derived(operations(("tf:Prefetch", 0, 1)), [], 7) == (pytest.approx([0]), "")
+    assert derive_bytes(CALLS, [], 7)[1] == "counters"
+    assert derive_bytes(operations(("tf:Prefetch", 0, 1)), [], 7) == (pytest.approx([0]), "")
 
 
 def timeline(rows: list[tuple[int, str, int, float, float, int]], ranks: int) -> Timeline:

@@ -13,7 +13,7 @@ from dlio_bench.harness.commands.run.asked.sizing import (
     Minimum,
     files_needed,
     most_files,
-    parted,
+    split_passes,
     trial_size,
 )
 from dlio_bench.harness.ground.defaults import MOST_BYTES, STEPS, TIMED_STEPS
@@ -125,12 +125,12 @@ def test_more_ranks_than_samples_are_refused_with_the_way_out() -> None:
 def test_the_study_of_cdb_has_epochs_of_three_steps_however_long_a_pass_is() -> None:
     """DL-Parallel-IO, mascarpone-tiramisu-tf-singlefile.py: num_steps_per_epoch = 3, three epochs, 50 190 files."""
     whole = trial_size(50_190, ranks=64, published_batch=1, epochs=3)
-    found = parted(whole, 50_190, ranks=64, steps=3, epochs=3, needed=STEPS)
+    found = split_passes(whole, 50_190, ranks=64, steps=3, epochs=3, needed=STEPS)
     assert (found.batch, found.epochs, found.steps, found.parted) == (1, 3, 3, True)
     assert "3 of the 784 steps" in found.notes[-1]
-    assert parted(whole, 50_190, ranks=64, steps=3, needed=STEPS).epochs == 6  # where nobody says
+    assert split_passes(whole, 50_190, ranks=64, steps=3, needed=STEPS).epochs == 6  # where nobody says
     with pytest.raises(UsageError, match="--steps-per-epoch 785"):
-        parted(whole, 50_190, ranks=64, steps=785, needed=STEPS)
+        split_passes(whole, 50_190, ranks=64, steps=785, needed=STEPS)
     # data that are made have a pass as long as the trial, if they may
     assert sizes("cdb", nodes=(2,), epochs=3, steps_per_epoch=10)[0] == 60
     assert sizes("cdb", nodes=(2,), epochs=3, steps_per_epoch=4, max_data=1_000_000_000)[0] == 16

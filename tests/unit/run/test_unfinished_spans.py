@@ -14,7 +14,7 @@ from dlio_bench.components import CODE
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster import clocks
-from dlio_bench.harness.cluster.clocks import Ahead
+from dlio_bench.harness.cluster.clocks import ClockOffset
 from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.commands.run.measured import recording, unfinished_spans
 from dlio_bench.harness.commands.run.measured.times import TrialTimes
@@ -32,13 +32,13 @@ AHEAD = (10.0, 10.0, 12.0)  # of the clock of rank 1's host: before the first tr
 def leave(work: Path, rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a rank leaves that was killed in its second trial; both ranks did the same at the same moments."""
     aheads = [at * rank for at in AHEAD]
-    looks = iter([[Ahead(0.0, 0.0), Ahead(ahead, 1e-6)] for ahead in (aheads[0], aheads[2])])
+    looks = iter([[ClockOffset(0.0, 0.0), ClockOffset(ahead, 1e-6)] for ahead in (aheads[0], aheads[2])])
     monkeypatch.setattr(clocks, "monotonic_offsets", lambda _: next(looks))
     monkeypatch.setattr(recording, "host_name", lambda: f"node{rank}")
     recorder.begin(work / f"folder-{rank}")
     try:
         spans = recording.Spans(DATASET, type("Rank", (Solo,), {"rank": rank, "size": 2})(), work, 3)
-        track = recorder.here()
+        track = recorder.current_track()
         assert track is not None
         for number, ahead in enumerate(((aheads[0] + aheads[2]) / 2, aheads[2])):
             spans.prepare("naive", number, READER)
@@ -48,7 +48,7 @@ def leave(work: Path, rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
             times.loops.append((began, began + 2))
             track.add(CODE["pread"], began + 0.25, began + 0.5, 4096, 0, 0)
             if number == 0:
-                spans.keep("naive", number, times)
+                spans.store_trial("naive", number, times)
         rescue.pack(work / f"folder-{rank}", work / f"spans-node{rank}-{os.getpid()}.zip")
     finally:
         recorder.end()
@@ -62,7 +62,7 @@ def test_ranks_whose_clocks_drifted_apart_did_the_same_at_the_same_time_and_are_
     [file] = unfinished_spans.write(tmp_path, 2, ["naive"], ["a"], lambda reader: tmp_path / reader)
     spans = timeline.load(file)
     for trial in (0, 1):
-        reads = spans.part((spans.trial == trial) & spans.of("pread"))
+        reads = spans.part((spans.trial == trial) & spans.are_of("pread"))
         assert reads.rank.tolist() == [0, 1]
         assert reads.start == pytest.approx([0.25, 0.25], abs=1e-6)
     clock = spans.clocks["node1"]

@@ -18,7 +18,7 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import TRAIN, VALIDATION
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cli import main
-from dlio_bench.harness.commands.run.asked.job import executed, policy, validation_order
+from dlio_bench.harness.commands.run.asked.job import policy, resolved_policy, validation_order
 from dlio_bench.harness.plan.orders import Order, Shape, find_order
 from dlio_bench.harness.plan.validation import Passes, epochs_of, share
 from tests.datasets import made
@@ -128,8 +128,8 @@ def test_the_order_of_a_pass_is_the_applications_own_or_none_at_all() -> None:
     shape = Shape(64, 2, 8, bounds=np.arange(0, 65, 8))
     one_file = Shape(16, 2, 8, bounds=np.array([0, 8, 16]))
     hep = WORKLOADS["hepcnnb"]
-    assert validation_order(executed(policy("upstream", hep), hep, shape), hep) == GLOBAL
-    assert validation_order(executed(policy("upstream", hep), hep, one_file), hep) == LOCAL
+    assert validation_order(resolved_policy(policy("upstream", hep), hep, shape), hep) == GLOBAL
+    assert validation_order(resolved_policy(policy("upstream", hep), hep, one_file), hep) == LOCAL
     assert validation_order(policy("upstream+order=file-shuffle", hep), hep) == LOCAL
     assert validation_order(policy("prefetch", hep), hep) == "sequential"
     assert validation_order(policy("upstream", WORKLOADS["cdb"]), WORKLOADS["cdb"]) == "buffered-shuffle(1)"

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.system import shipped_system
-from dlio_bench.harness.simulator.all_reduce import added_up, by_node, ring, tree
+from dlio_bench.harness.simulator.all_reduce import all_reduce_sums, by_node, ring, tree
 
 SUMMIT = shipped_system("summit")
 SMALL = replace(SUMMIT, ranks_per_node=2, latency=1.0, network=8.0, interfaces=2, within=16.0)  # MB/s
@@ -57,14 +57,14 @@ def test_leaders_help_as_far_as_there_are_interfaces(nodes: int, nbytes: float, 
 
 
 def test_a_lag_hides_what_is_shorter_than_a_step() -> None:
-    sums = added_up(8, 16_000_000, SMALL, 12.0)
+    sums = all_reduce_sums(8, 16_000_000, SMALL, 12.0)
     assert [(way.way, way.leaders, way.seconds) for way in sums.ways] == [
         ("ring", 0, 14 * (1 + 0.5)), ("tree", 0, 6 * (1 + 4)), ("by node", 1, 14), ("by node", 2, 11),
     ]  # fmt: skip
     assert [way.kept for way in sums.ways] == [12 / 33, 12 / 42, 12 / 26, 12 / 23]
     assert [way.kept_lagged for way in sums.ways] == [12 / 21, 12 / 30, 12 / 14, 1]
     assert sums.estimated == ["latency", "within"]
-    assert all(way.kept is way.kept_lagged is None for way in added_up(8, 16_000_000, SMALL, None).ways)
+    assert all(way.kept is way.kept_lagged is None for way in all_reduce_sums(8, 16_000_000, SMALL, None).ways)
 
 
 WORDS = ["simulate", "--control-tree", "27360", "--all-reduce", "175MB", "--system", "summit"]

@@ -5,14 +5,14 @@ import pytest
 
 from dlio_bench.harness.cluster.system import Rates
 from dlio_bench.harness.commands.run.predicted import runtime
-from dlio_bench.harness.commands.run.predicted.devices import Cache, Cores, FileSystem, Memory
-from dlio_bench.harness.commands.run.predicted.placed import Costs, Keeping, NodeTiers
+from dlio_bench.harness.commands.run.predicted.devices import Cache, FileSystem, NodeCores, TierDevice
+from dlio_bench.harness.commands.run.predicted.placed import Keeping, NodeTiers, ReadCosts
 from dlio_bench.harness.plan.orders import Shape, find_order
 from dlio_bench.harness.plan.policies import PLACEMENTS
 from dlio_bench.harness.readers.placed.layout import Sequences, lay_out
 from dlio_bench.harness.readers.placed.tiers import Speeds
 from dlio_bench.harness.readers.threads import Readers
-from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process
+from dlio_bench.harness.simulator.kernel import Barrier, Clock, Process
 from tests.unit.simulator.test_runtime import machine
 
 SAMPLES, SIZE, EPOCHS, BATCH = 64, 100_000, 3, 4
@@ -20,7 +20,7 @@ SAMPLES, SIZE, EPOCHS, BATCH = 64, 100_000, 3, 4
 
 def run(
     policy: str, nodes: int, capacity: int, *, per_node: int = 1, step_seconds: float = 0.0
-) -> tuple[FileSystem, Memory, Keeping, list[runtime.Rank]]:
+) -> tuple[FileSystem, TierDevice, Keeping, list[runtime.SimulatedRank]]:
     """All ranks read EPOCHS epochs with tiers of `capacity` bytes in memory."""
     one, ranks = PLACEMENTS[policy], nodes * per_node
     shape, order = Shape(SAMPLES, ranks, BATCH, ranks_per_node=per_node), find_order("global-shuffle")
@@ -30,21 +30,21 @@ def run(
     tiers = [NodeTiers(lay_out(one, read, sizes, SAMPLES, (capacity,), node), ("ram",)) for node in range(nodes)]
     clock = Clock()
     pfs = FileSystem(clock, machine(), nodes)
-    memory, writes = (Memory(clock, Rates(((1, 10_000.0),)), 4, nodes, shared=False) for _ in range(2))
-    cores = Cores(clock, 2, nodes, shared=True)
-    costs = Costs(lambda _: [SIZE], sizes.tolist(), pfs, memory, [Cache(0)] * nodes, [memory], [writes], 1e9, cores)
+    memory, writes = (TierDevice(clock, Rates(((1, 10_000.0),)), 4, nodes, shared=False) for _ in range(2))
+    cores = NodeCores(clock, 2, nodes, shared=True)
+    costs = ReadCosts(lambda _: [SIZE], sizes.tolist(), pfs, memory, [Cache(0)] * nodes, [memory], [writes], 1e9, cores)
     keeping = Keeping(clock, tiers, one.behaviour, costs, [Speeds() for _ in range(ranks)])
-    meeting = Meeting(clock, ranks, 0.0)
+    meeting = Barrier(clock, ranks, 0.0)
     steps = EPOCHS * len(ids[0][0])
     all_ranks = []
 
-    def process(number: int, rank: runtime.Rank) -> Process:
+    def process(number: int, rank: runtime.SimulatedRank) -> Process:
         for copies in (False, True) if one.first else ():
-            yield from runtime.together(clock, list(keeping.fill(number, 2, copies=copies, patient=False)))
+            yield from runtime.run_together(clock, list(keeping.fill(number, 2, copies=copies, patient=False)))
             yield from meeting.meet()
         for filler in [] if one.first else keeping.fill(number, 2, copies=False, patient=True):
             clock.start(filler)
-        pace, readers = runtime.Pace(step_seconds, "step", 1), Readers(2, trainer=False)
+        pace, readers = runtime.StepPace(step_seconds, "step", 1), Readers(2, trainer=False)
         ahead = runtime.Ahead(clock, rank, lambda chunk: keeping.fetch(number, chunk), readers, 4, pace)
 
         def batch(step: int) -> Process:
@@ -57,7 +57,7 @@ def run(
     for number, own in enumerate(ids):
         flat = np.concatenate(own)
         chunks = [runtime.Chunk(step, (), samples=tuple(batch.tolist())) for step, batch in enumerate(flat)]
-        all_ranks.append(runtime.Rank(number // per_node, chunks, steps))
+        all_ranks.append(runtime.SimulatedRank(number // per_node, chunks, steps))
         clock.start(process(number, all_ranks[-1]))
     clock.run()
     assert all((rank.ends > 0).all() for rank in all_ranks)  # nobody waits for ever

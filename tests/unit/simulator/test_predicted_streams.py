@@ -129,7 +129,7 @@ def test_a_full_queue_waits_for_the_slowest_of_its_readers() -> None:
 
     def reader(number: int, seconds: float) -> Process:
         for step in range(4):
-            yield from queue.come(step)
+            yield from queue.await_step(step)
             yield clock.now + seconds
             queue.release(number, step)
 

@@ -47,7 +47,7 @@ def test_the_rate_of_three_readers_is_the_one_in_the_text() -> None:
     # With t(3) interpolated (116) instead of the 129 of the text, S2 comes out this much above what was published
     case = scenario("S2", 20)
     interpolated = Rates(tuple(point for point in case.system.pfs.points if point[0] != 3))
-    assert interpolated.at(3) == 116
+    assert interpolated.rate_for(3) == 116
     other = replace(case, system=replace(case.system, pfs=interpolated))
     for name, percent in (("naive", 1.56), ("staging-pool", 1.89)):
         (as_text,), (as_table,) = predict(case, [name], PUBLISHED), predict(other, [name], PUBLISHED)

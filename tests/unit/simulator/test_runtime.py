@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from dlio_bench.harness.cluster.system import MB, Rates, Stream, System, Tier
 from dlio_bench.harness.commands.run.predicted import runtime
-from dlio_bench.harness.commands.run.predicted.devices import Cores, FileSystem, Memory
+from dlio_bench.harness.commands.run.predicted.devices import FileSystem, NodeCores, TierDevice
 from dlio_bench.harness.commands.run.predicted.runtime import Handles
 from dlio_bench.harness.readers.threads import Readers
-from dlio_bench.harness.simulator.kernel import Clock, Link, Meeting, Process
+from dlio_bench.harness.simulator.kernel import Barrier, Clock, Link, Process
 
 LATENCY, OPEN = 0.001, 0.002
 SIZE = 1_000_000
@@ -27,7 +27,7 @@ def machine(rate: float = 100, link: float = 100) -> System:
 
 
 def devices(clock: Clock, pfs: FileSystem) -> runtime.Devices:
-    return runtime.Devices(pfs, pfs, Cores(clock, 2, 1, shared=True))
+    return runtime.Devices(pfs, pfs, NodeCores(clock, 2, 1, shared=True))
 
 
 def chunks(steps: int, of_a_step: int = 1) -> list[runtime.Chunk]:
@@ -35,7 +35,7 @@ def chunks(steps: int, of_a_step: int = 1) -> list[runtime.Chunk]:
 
 
 def run(
-    ranks: list[runtime.Rank],
+    ranks: list[runtime.SimulatedRank],
     *,
     ahead: tuple[int, int] | None,
     step_seconds: float = 0.0,
@@ -52,8 +52,8 @@ def run(
     readers = Readers(ahead[0] if ahead else 0, trainer=False, waits=chosen)
     if change is not None:
         clock.start(changed(pfs, *change))
-    meeting = Meeting(clock, len(ranks), 0.0)
-    pace = runtime.Pace(step_seconds, "step", 1)
+    meeting = Barrier(clock, len(ranks), 0.0)
+    pace = runtime.StepPace(step_seconds, "step", 1)
     for rank in ranks:
         handles = runtime.Handles(4, pfs.open_seconds)
         fetch = partial(runtime.fetch_reads, clock, rank, devices(clock, pfs), handles)
@@ -94,7 +94,7 @@ def test_the_default_is_as_good_as_the_best_number_of_threads(
 
     def took(threads: int, *, chosen: bool = False) -> float:
         of_rank = [runtime.Chunk(step, ((0, half), (0, half))) for step in range(150) for _ in range(5)]
-        ranks = [runtime.Rank(number // per_node, of_rank, 150) for number in range(4)]
+        ranks = [runtime.SimulatedRank(number // per_node, of_rank, 150) for number in range(4)]
         return run(ranks, ahead=(threads, 16), step_seconds=0.04, system=system, chosen=chosen, change=change)
 
     fixed = [took(threads) for threads in (1, 2, 8, 32)]
@@ -104,38 +104,40 @@ def test_the_default_is_as_good_as_the_best_number_of_threads(
 
 
 def test_on_demand_every_read_and_step_adds_up() -> None:
-    rank = runtime.Rank(0, chunks(5), 5)
+    rank = runtime.SimulatedRank(0, chunks(5), 5)
     assert run([rank], ahead=None, step_seconds=0.02) == pytest.approx(OPEN + 5 * (0.010 + LATENCY + 0.02))
     assert rank.stall == pytest.approx(OPEN + 5 * (0.010 + LATENCY))
     assert (rank.ends - rank.begins).tolist() == pytest.approx([OPEN + 0.031, *[0.031] * 4])
 
 
 def test_nodes_share_the_file_system() -> None:
-    ranks = [runtime.Rank(node, chunks(10), 10) for node in range(4)]
+    ranks = [runtime.SimulatedRank(node, chunks(10), 10) for node in range(4)]
     # in each step the last node's read has waited for those of the three others
     assert run(ranks, ahead=None) == pytest.approx(OPEN + 10 * (4 * 0.010 + LATENCY))
 
 
 def test_reads_take_longer_when_all_nodes_read() -> None:
     crowded = replace(machine(), pfs_stream_all=Stream(((SIZE, SIZE / (4 * 0.010 + 0.003) / MB),)))
-    ranks = [runtime.Rank(node, chunks(10), 10) for node in range(4)]
+    ranks = [runtime.SimulatedRank(node, chunks(10), 10) for node in range(4)]
     # 3 ms more than four reads one after the other
     assert run(ranks, ahead=None, system=crowded) == pytest.approx(OPEN + 10 * (4 * 0.010 + LATENCY + 0.003))
-    assert run([runtime.Rank(0, chunks(10), 10)], ahead=None, system=crowded) == pytest.approx(OPEN + 10 * 0.011)
+    assert run([runtime.SimulatedRank(0, chunks(10), 10)], ahead=None, system=crowded) == pytest.approx(
+        OPEN + 10 * 0.011
+    )
 
 
 def test_a_node_s_own_link_limits_it() -> None:
-    ranks = [runtime.Rank(0, chunks(10, 2), 10), runtime.Rank(1, chunks(10, 2), 10)]
+    ranks = [runtime.SimulatedRank(0, chunks(10, 2), 10), runtime.SimulatedRank(1, chunks(10, 2), 10)]
     slow = run(ranks, ahead=(2, 4), system=machine(1000, 50))
     # two reads of a step at 50 MB/s, the latency of all but the first hidden behind the next read
     assert 0.4 <= slow < 0.45
 
 
 def test_reading_ahead_hides_reads_behind_compute() -> None:
-    rank = runtime.Rank(0, chunks(20), 20)
+    rank = runtime.SimulatedRank(0, chunks(20), 20)
     # 30 ms of compute a step cover the 11 ms of the next read
     assert run([rank], ahead=(1, 2), step_seconds=0.03) == pytest.approx(OPEN + 0.011 + 20 * 0.03)
-    rank = runtime.Rank(0, chunks(20), 20)
+    rank = runtime.SimulatedRank(0, chunks(20), 20)
     # 5 ms of compute do not: the file system is busy all the time
     assert run([rank], ahead=(4, 8), step_seconds=0.005) == pytest.approx(OPEN + 20 * 0.010 + LATENCY + 0.005, abs=0.02)
 
@@ -145,11 +147,11 @@ def test_the_buffer_bounds_what_is_read_ahead() -> None:
     def read(slots: int) -> int:
         clock, system = Clock(), machine()
         pfs = FileSystem(clock, system, 1)
-        rank = runtime.Rank(0, chunks(6), 6)
+        rank = runtime.SimulatedRank(0, chunks(6), 6)
         fetch = partial(runtime.fetch_reads, clock, rank, devices(clock, pfs), runtime.Handles(4, 0.0))
-        pace = runtime.Pace(0.05, "none", 1)
+        pace = runtime.StepPace(0.05, "none", 1)
         ahead = runtime.Ahead(clock, rank, fetch, Readers(2, trainer=False), slots, pace)
-        clock.start(runtime.train(clock, rank, Meeting(clock, 1, 0.0), pace, ahead.batch))
+        clock.start(runtime.train(clock, rank, Barrier(clock, 1, 0.0), pace, ahead.batch))
         clock.run(until=0.055)
         return pfs.bytes
 
@@ -161,11 +163,11 @@ def test_readers_that_rest_between_epochs_read_nothing_of_the_next_one() -> None
     def read(*, pauses: bool) -> int:
         clock, system = Clock(), machine()
         pfs = FileSystem(clock, system, 1)
-        rank = runtime.Rank(0, chunks(8), 8)
+        rank = runtime.SimulatedRank(0, chunks(8), 8)
         fetch = partial(runtime.fetch_reads, clock, rank, devices(clock, pfs), runtime.Handles(4, 0.0))
-        pace = runtime.Pace(0.05, "none", 4, pauses)
+        pace = runtime.StepPace(0.05, "none", 4, pauses)
         ahead = runtime.Ahead(clock, rank, fetch, Readers(2, trainer=False), 8, pace)
-        clock.start(runtime.train(clock, rank, Meeting(clock, 1, 0.0), pace, ahead.batch))
+        clock.start(runtime.train(clock, rank, Barrier(clock, 1, 0.0), pace, ahead.batch))
         clock.run(until=0.15)
         so_far = pfs.bytes
         clock.run()
@@ -192,7 +194,7 @@ def test_large_reads_of_threads_take_turns() -> None:
 
 def test_threads_decode_on_the_cores_that_there_are() -> None:
     clock = Clock()
-    cores = Cores(clock, 2, 1, shared=True)
+    cores = NodeCores(clock, 2, 1, shared=True)
     for _ in range(8):
         clock.start(cores.compute(0, 0.5))
     clock.run()
@@ -202,11 +204,11 @@ def test_threads_decode_on_the_cores_that_there_are() -> None:
 def test_a_batch_of_nothing_gives_no_slot_back() -> None:
     clock, system = Clock(), machine()
     pfs = FileSystem(clock, system, 1)
-    rank = runtime.Rank(0, [runtime.Chunk(step, ((0, SIZE),)) for step in (0, *range(4, 10))], 10)
+    rank = runtime.SimulatedRank(0, [runtime.Chunk(step, ((0, SIZE),)) for step in (0, *range(4, 10))], 10)
     fetch = partial(runtime.fetch_reads, clock, rank, devices(clock, pfs), runtime.Handles(4, 0.0))
-    pace = runtime.Pace(0.05, "none", 1)
+    pace = runtime.StepPace(0.05, "none", 1)
     ahead = runtime.Ahead(clock, rank, fetch, Readers(2, trainer=False), 2, pace)
-    clock.start(runtime.train(clock, rank, Meeting(clock, 1, 0.0), pace, ahead.batch))
+    clock.start(runtime.train(clock, rank, Barrier(clock, 1, 0.0), pace, ahead.batch))
     clock.run(until=0.19)  # in the last step that has nothing
     assert pfs.bytes == 3 * SIZE
 
@@ -224,7 +226,7 @@ def test_files_are_opened_once_while_they_are_kept() -> None:
 def test_staging_copies_files_with_all_threads() -> None:
     clock, system = Clock(), machine()
     pfs = FileSystem(clock, system, 1)
-    target = Memory(clock, Rates(((1, 1000.0),)), 4, 1, shared=False)
+    target = TierDevice(clock, Rates(((1, 1000.0),)), 4, 1, shared=False)
     ended: list[float] = []
 
     def stage() -> Process:
@@ -239,7 +241,7 @@ def test_staging_copies_files_with_all_threads() -> None:
 
 def test_a_meeting_ends_when_the_last_one_comes() -> None:
     clock, ends = Clock(), []
-    meeting = Meeting(clock, 3, 0.5)
+    meeting = Barrier(clock, 3, 0.5)
 
     def one(seconds: float) -> Process:
         for _ in range(2):

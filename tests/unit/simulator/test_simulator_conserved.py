@@ -48,7 +48,7 @@ def test_nobody_draws_more_than_the_file_system_has(name: str, nodes: int, seed:
     if row.seconds is None:
         assert row.reason
         return
-    assert row.bytes["pfs"] / MB <= row.seconds * min(DECK.pfs.at(nodes), nodes * DECK.pfs_link) * (1 + 1e-9)
+    assert row.bytes["pfs"] / MB <= row.seconds * min(DECK.pfs.rate_for(nodes), nodes * DECK.pfs_link) * (1 + 1e-9)
     assert row.over_bound is not None
     if POLICIES[name].rule.redraw is None:  # else other samples are read than those of the bound
         assert row.over_bound >= -1e-9

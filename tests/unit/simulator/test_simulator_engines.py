@@ -135,7 +135,7 @@ def test_a_copy_elsewhere_is_the_earliest_of_the_others() -> None:
 
 def test_rates_are_linear_between_points_and_clamped() -> None:
     rates = Rates(((2, 10.0), (4, 30.0)))
-    assert [rates.at(n) for n in (1, 2, 3, 4, 9)] == [10, 10, 20, 30, 30]
+    assert [rates.rate_for(n) for n in (1, 2, 3, 4, 9)] == [10, 10, 20, 30, 30]
 
 
 def test_costs_are_those_of_the_published_scenarios() -> None:
@@ -203,8 +203,8 @@ def test_a_sample_of_the_nodes_stands_for_all(tenth: Case) -> None:
 
 def test_published_clients_are_nodes_with_later_entries() -> None:
     clients = LoggedClients(4, [[], [], [], [0.0, 8.0]])
-    clients.consumed(0, 5.0)
-    clients.fetched(1, 7.0)
+    clients.note_consumed(0, 5.0)
+    clients.note_fetch(1, 7.0)
     assert clients.readers(2, 4.0) == 4
     assert clients.readers(2, 5.0) == 4
     assert clients.readers(2, 6.0) == 3

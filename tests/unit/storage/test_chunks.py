@@ -11,16 +11,16 @@ from dlio_bench.harness.storage.chunks import (
     ALONE,
     CHUNK_OPENS,
     MOST_PIECES,
-    Samples,
+    PlannedSamples,
     chunk_of,
-    joined_ids,
+    join_ids,
     reads,
 )
 
 FIELDS = 3
 
 
-def made(sizes: list[int], places: list[int], batches: list[int], per_file: int) -> Samples:
+def made(sizes: list[int], places: list[int], batches: list[int], per_file: int) -> PlannedSamples:
     """Samples of `places` (may repeat) in files of `per_file`; field f of all samples of a file lies in one piece."""
     ids = np.array(places, dtype=np.int64)
     files, rows = ids // per_file, ids % per_file
@@ -31,11 +31,11 @@ def made(sizes: list[int], places: list[int], batches: list[int], per_file: int)
     of = np.array(sorted(batches), dtype=np.int64)
     starts = whole.cumsum() - whole
     starts -= starts[np.searchsorted(of, of)] if len(of) else 0
-    return Samples(ids, files, files, columns + rows[:, None] * lengths, stored, stored, of, starts)
+    return PlannedSamples(ids, files, files, columns + rows[:, None] * lengths, stored, stored, of, starts)
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> tuple[Samples, int]:
+def plans(draw: st.DrawFn) -> tuple[PlannedSamples, int]:
     count = draw(st.integers(0, 12))
     sizes = draw(st.lists(st.integers(0, 9), min_size=FIELDS, max_size=FIELDS))
     places = draw(st.lists(st.integers(0, 11), min_size=count, max_size=count))
@@ -44,7 +44,7 @@ def plans(draw: st.DrawFn) -> tuple[Samples, int]:
 
 
 @given(plans())
-def test_every_byte_is_filled_once_from_its_place(plan: tuple[Samples, int]) -> None:
+def test_every_byte_is_filled_once_from_its_place(plan: tuple[PlannedSamples, int]) -> None:
     samples, chunk_bytes = plan
     found, batch_of = reads(samples, chunk_bytes)
     filled: dict[tuple[int, int], tuple[int, int]] = {}
@@ -94,11 +94,11 @@ def test_chunks_are_parts_of_one_batch() -> None:
 
 
 def test_an_empty_plan_has_no_ids() -> None:
-    assert [len(part) for part in joined_ids([])] == [0, 0]
+    assert [len(part) for part in join_ids([])] == [0, 0]
 
 
 @given(plans())
-def test_files_that_one_chunk_reads_are_marked_and_read_at_a_stretch(plan: tuple[Samples, int]) -> None:
+def test_files_that_one_chunk_reads_are_marked_and_read_at_a_stretch(plan: tuple[PlannedSamples, int]) -> None:
     samples, chunk_bytes = plan
     alone = replace(samples, keys=np.arange(len(samples.ids)))
     found, batch_of = reads(alone, chunk_bytes, of_one=True)

@@ -57,7 +57,7 @@ def test_whole_blocks_into_aligned_memory_bring_every_byte_once(
             at += len(part)
         assert at == span.end <= span.start + most
         assert span.start + span.needed <= size
-        layout.spread(span, out)
+        layout.scatter(span, out)
     for piece in pieces:
         assert bytes(out[piece.at : piece.at + piece.length]) == content[piece.offset : piece.offset + piece.length]
     overlap = any(before.offset + before.length > after.offset for before, after in pairwise(pieces))
@@ -85,9 +85,9 @@ def test_short_pieces_that_lie_near_each_other_share_a_read_and_long_ones_do_not
 
 def test_what_is_left_of_memory_behind_a_short_read() -> None:
     parts = [memory_of(512), memory_of(1024)]
-    assert [len(part) for part in direct.behind(parts, 0)] == [512, 1024]
-    assert [len(part) for part in direct.behind(parts, 512)] == [1024]
-    assert [len(part) for part in direct.behind(parts, 1024)] == [512]
+    assert [len(part) for part in direct.remaining(parts, 0)] == [512, 1024]
+    assert [len(part) for part in direct.remaining(parts, 512)] == [1024]
+    assert [len(part) for part in direct.remaining(parts, 1024)] == [512]
 
 
 @pytest.mark.parametrize("name", ["folder", "file"])

@@ -15,7 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.storage.pfs.bucket import SLACK, FileLock, LocalBucket, SharedLink, Span, left, place, through
+from dlio_bench.harness.storage.pfs.bucket import (
+    SLACK,
+    FileLock,
+    LinkSpan,
+    LocalBucket,
+    SharedLink,
+    bytes_until_served,
+    remaining_queues,
+    transfer_span,
+)
 from tests.processes import open_files
 
 RATE = 1e6
@@ -24,19 +33,19 @@ RATE = 1e6
 @pytest.mark.parametrize(
     ("free", "credit", "count", "rate", "span"),
     [
-        (0.0, 0.0, 500_000, RATE, Span(5.0, 5.5)),
-        (7.0, 0.0, 500_000, RATE, Span(7.0, 7.5)),  # a busy link makes it wait
-        (0.0, SLACK / 2, 0, RATE, Span(5.0 - SLACK / 2, 5.0 - SLACK / 2)),  # credit begins it earlier,
-        (0.0, 1.0, 0, RATE, Span(5.0 - SLACK, 5.0 - SLACK)),  # by SLACK at most,
-        (4.999, 1.0, 0, RATE, Span(4.999, 4.999)),  # and never before the link is free
-        (0.0, -1.0, 0, RATE, Span(5.0, 5.0)),
-        (7.0, 0.001, 10**12, None, Span(5.0, 5.0)),  # no rate is no wait
+        (0.0, 0.0, 500_000, RATE, LinkSpan(5.0, 5.5)),
+        (7.0, 0.0, 500_000, RATE, LinkSpan(7.0, 7.5)),  # a busy link makes it wait
+        (0.0, SLACK / 2, 0, RATE, LinkSpan(5.0 - SLACK / 2, 5.0 - SLACK / 2)),  # credit begins it earlier,
+        (0.0, 1.0, 0, RATE, LinkSpan(5.0 - SLACK, 5.0 - SLACK)),  # by SLACK at most,
+        (4.999, 1.0, 0, RATE, LinkSpan(4.999, 4.999)),  # and never before the link is free
+        (0.0, -1.0, 0, RATE, LinkSpan(5.0, 5.0)),
+        (7.0, 0.001, 10**12, None, LinkSpan(5.0, 5.0)),  # no rate is no wait
     ],
 )
 def test_a_transfer_takes_its_bytes_over_the_rate(
-    free: float, credit: float, count: int, rate: float | None, span: Span
+    free: float, credit: float, count: int, rate: float | None, span: LinkSpan
 ) -> None:
-    assert place(free, 5.0, credit, count, rate) == span
+    assert transfer_span(free, 5.0, credit, count, rate) == span
 
 
 TRANSFERS = st.lists(
@@ -65,13 +74,13 @@ def test_no_window_gets_more_than_the_rate_and_the_slack(
 @given(st.lists(st.floats(0, 1e9), min_size=1, max_size=8), st.floats(0, 1))
 def test_what_a_link_has_carried_was_the_same_of_all_queues(waiting: list[float], part: float) -> None:
     carried = part * sum(waiting)
-    after = left(waiting, carried)
+    after = remaining_queues(waiting, carried)
     assert sum(waiting) - sum(after) == pytest.approx(carried, abs=1e-3)
     gone = [before - now for before, now in zip(waiting, after, strict=True)]
     assert all(now == 0 or one == pytest.approx(max(gone), abs=1e-3) for one, now in zip(gone, after, strict=True))
     for queue, one in enumerate(gone):
         if after[queue]:
-            assert through(waiting, one) == pytest.approx(carried, abs=1e-3)
+            assert bytes_until_served(waiting, one) == pytest.approx(carried, abs=1e-3)
 
 
 @given(st.lists(st.tuples(st.floats(0, 0.02), st.integers(1, 1 << 20), st.integers(0, 2)), min_size=1, max_size=20))

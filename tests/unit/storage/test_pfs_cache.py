@@ -40,7 +40,7 @@ def test_it_counts_as_the_model_does(reads: list[tuple[str, int, int]], capacity
     cache, model = ClientCache(capacity), Naive(capacity)
     for file, offset, length in reads:
         assert cache.take(file, offset, length) == model.take(file, offset, length)
-        assert cache.used == model.used() <= capacity
+        assert cache.used_bytes == model.used() <= capacity
 
 
 def test_the_least_recently_used_block_goes_first() -> None:
@@ -58,5 +58,5 @@ def test_no_capacity_holds_nothing_and_clear_forgets() -> None:
     cache = ClientCache(BLOCK)
     cache.take("f", 0, PAGE)
     cache.clear()
-    assert cache.used == 0
+    assert cache.used_bytes == 0
     assert cache.take("f", 0, PAGE) == (0, PAGE)

@@ -12,11 +12,11 @@ import pytest
 
 from dlio_bench.errors import DataError, EnvironmentFailure
 from dlio_bench.harness.machine.temp_folders import temp_folder
-from dlio_bench.harness.machine.waits import waited_for
+from dlio_bench.harness.machine.waits import awaited_file
 from dlio_bench.harness.storage.pfs import board as board_module
 from dlio_bench.harness.storage.pfs import emulation as emulation_module
 from dlio_bench.harness.storage.pfs.board import READY, Board
-from dlio_bench.harness.storage.pfs.emulation import FOLDER, available, emulated
+from dlio_bench.harness.storage.pfs.emulation import FOLDER, available, mount_nodes
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 from tests import mounts
 from tests.mounts import FREE, mounts_below, running
@@ -158,7 +158,7 @@ def end(number, at):
 
 signals.listen()
 waits.LOOK_SECONDS = 0.2
-with waits.signals_heard(end):
+with waits.watch_signals(end):
     print(flush=True)
     sys.stdin.readline()
     os.stat(sys.argv[1])
@@ -177,7 +177,7 @@ def test_a_signal_ends_a_process_whose_storage_does_not_answer(source: Path, tmp
             stop(board.row(0)[READY])
             reader.stdin.write("\n")
             reader.stdin.flush()
-            until(lambda: waited_for(reader.pid), missing="it reads")
+            until(lambda: awaited_file(reader.pid), missing="it reads")
             reader.send_signal(signal.SIGTERM)
             told = reader.stdout.readline()
     assert told == f"{int(signal.SIGTERM)} {file} (fuse.dlio-bench-pfs at {emulation.mounts[0]})\n"
@@ -260,7 +260,7 @@ def test_a_daemon_that_cannot_start_is_told_with_its_words(
 ) -> None:
     monkeypatch.setenv("FUSE_LIBRARY_PATH", "/nowhere/libfuse3.so")
     with pytest.raises(EnvironmentFailure, match=r"node 0 at .* status 1. Its output: .*/nowhere/libfuse3.so"):
-        emulated(FREE, source, 2, tmp_path / "work").__enter__()
+        mount_nodes(FREE, source, 2, tmp_path / "work").__enter__()
     assert not list(tmp_path.iterdir())
 
 
@@ -268,10 +268,10 @@ def test_a_daemon_that_cannot_start_is_told_with_its_words(
 def test_what_is_missing_is_told_with_the_fix(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert available() is None
     with pytest.raises(EnvironmentFailure, match="is not a folder"):
-        emulated(FREE, source / "big", 1, tmp_path / "work").__enter__()
+        mount_nodes(FREE, source / "big", 1, tmp_path / "work").__enter__()
     with pytest.raises(EnvironmentFailure, match="for 0 nodes"):
-        emulated(FREE, source, 0, tmp_path / "work").__enter__()
+        mount_nodes(FREE, source, 0, tmp_path / "work").__enter__()
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EnvironmentFailure, match=r"No fusermount3 .*apt-get install fuse3.*--cap-add SYS_ADMIN"):
-        emulated(FREE, source, 1, tmp_path / "work").__enter__()
+        mount_nodes(FREE, source, 1, tmp_path / "work").__enter__()
     assert not list(tmp_path.iterdir())

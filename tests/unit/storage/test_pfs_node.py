@@ -20,7 +20,7 @@ from dlio_bench.harness.storage.pfs.board import (
     WRITTEN_BYTES,
 )
 from dlio_bench.harness.storage.pfs.bucket import SLACK, SharedLink
-from dlio_bench.harness.storage.pfs.node import TRANSPORT, Node, OpenFile
+from dlio_bench.harness.storage.pfs.node import TRANSPORT, Node, SourceFile
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 
 MIB = 1 << 20
@@ -61,7 +61,7 @@ class Case:
         link, number = SharedLink(self.bucket, made.bandwidth), len(self.rows) - 1
         return Node(made, link, self.rows[-1], self.clock, self.clock.sleep, number=number)
 
-    def open(self, node: Node, caller: int = 1) -> OpenFile:
+    def open(self, node: Node, caller: int = 1) -> SourceFile:
         file = node.open(str(self.path), caller)
         self.fds.append(file.fd)
         return file
@@ -202,7 +202,7 @@ def test_cached_bytes_come_at_the_caches_rate(case: Case) -> None:
     assert case.spent(lambda: node.read(file, 0, [out], 1)) == pytest.approx(0.001)
     assert [case.rows[0][slot] for slot in (PFS_BYTES, CACHE_BYTES, REQUESTS)] == [MIB, MIB, 1]
     case.rows[0][DROP_ASKED] = 7
-    node.drop_if_asked()
+    node.drop_if_requested()
     assert case.rows[0][DROP_DONE] == 7
     assert case.spent(lambda: node.read(file, 0, [out], 1)) == pytest.approx(0.51)
 
@@ -246,7 +246,7 @@ def test_an_error_of_the_source_is_raised_and_nothing_counted(case: Case) -> Non
     fd = os.open("/proc/self/mem", os.O_RDONLY)  # nothing is mapped at 0: reading there is an input/output error
     case.fds.append(fd)
     with pytest.raises(OSError, match="Input/output error"):
-        node.read(OpenFile(fd, (0, 0, 0), SIZE), 0, [memoryview(bytearray(100))], 1)
+        node.read(SourceFile(fd, (0, 0, 0), SIZE), 0, [memoryview(bytearray(100))], 1)
     assert list(case.rows[0][:4]) == [0, 0, 0, 0]
 
 

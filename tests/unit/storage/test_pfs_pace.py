@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dlio_bench.harness.storage.pfs.bucket import SharedLink
-from dlio_bench.harness.storage.pfs.process import Pace, links, opened
+from dlio_bench.harness.storage.pfs.process import Pace, links, open_pace
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 
 SPEC = PfsSpec(bandwidth=10e6, per_node=5e6, open_seconds=0.25, request_seconds=0.125)
@@ -65,6 +65,6 @@ def test_links_are_files_that_go_with_the_job() -> None:
     with links(2) as (nodes, store):
         files = [Path(path) for path in (*nodes, store)]
         assert all(path.is_file() for path in files)
-        with opened(PfsSpec(bandwidth=None), nodes, 1, store) as pace, pace.request(1 << 30):
+        with open_pace(PfsSpec(bandwidth=None), nodes, 1, store) as pace, pace.request(1 << 30):
             pass
     assert not any(path.exists() for path in files)

@@ -16,7 +16,7 @@ from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.allocation import Allocation
 from dlio_bench.harness.commands.storage_bench.attestation import attestation, furthest_share
 from dlio_bench.harness.commands.storage_bench.command import scales_of
-from dlio_bench.harness.commands.storage_bench.folder import NAME, claimed
+from dlio_bench.harness.commands.storage_bench.folder import NAME, claim_work_folder
 from dlio_bench.harness.storage.cache import Residency
 from dlio_bench.reports import storage
 from dlio_bench.reports.document.typed import to_json
@@ -144,7 +144,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> No
 
 
 def test_two_processes_do_not_measure_in_one_folder(tmp_path: Path, refused: Callable[..., str]) -> None:
-    with claimed(tmp_path) as place:
+    with claim_work_folder(tmp_path) as place:
         (place / "file-0").touch()
         assert "Another process" in refused("storage", ".", *SMALL, status=4)
         assert (place / "file-0").exists()
@@ -164,7 +164,7 @@ def test_somebody_elses_folder_of_that_name_is_left_alone(tmp_path: Path, refuse
 
 def test_the_ranks_folder_stays_only_where_a_message_refers_to_it(tmp_path: Path) -> None:
     def fail(told: str) -> None:
-        with claimed(tmp_path) as place:
+        with claim_work_folder(tmp_path) as place:
             for name in ("work-1", "empty"):
                 (place / name).mkdir()
             (place / "file-0").touch()

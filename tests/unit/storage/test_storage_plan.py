@@ -40,16 +40,19 @@ def test_whole_files_are_read_where_their_number_allows() -> None:
 def test_at_random_every_sample_has_one_reader_and_each_trial_its_own_order(
     samples: int, readers: int, trial: int
 ) -> None:
-    table = plan.samples_of(sizing.Shape(sample_bytes=7, samples_per_file=samples, files=1))
-    shares = [plan.shuffled(table, readers, reader, 5, trial) for reader in range(readers)]
+    table = plan.samples_of(sizing.FileSetShape(sample_bytes=7, samples_per_file=samples, files=1))
+    shares = [plan.shuffled_share(table, readers, reader, 5, trial) for reader in range(readers)]
     assert sorted(np.concatenate(shares)[:, 1].tolist()) == list(range(0, 7 * samples, 7))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
     if samples > 50:
-        assert plan.shuffled(table, 1, 0, 5, trial).tolist() != plan.shuffled(table, 1, 0, 5, trial + 1).tolist()
+        assert (
+            plan.shuffled_share(table, 1, 0, 5, trial).tolist()
+            != plan.shuffled_share(table, 1, 0, 5, trial + 1).tolist()
+        )
 
 
 def test_samples_lie_one_behind_the_other_file_after_file() -> None:
-    shape = sizing.Shape(sample_bytes=3, samples_per_file=2, files=2)
+    shape = sizing.FileSetShape(sample_bytes=3, samples_per_file=2, files=2)
     assert plan.samples_of(shape).tolist() == [[0, 0, 3], [0, 3, 3], [1, 0, 3], [1, 3, 3]]
 
 
@@ -108,11 +111,11 @@ def test_reading_takes_the_bytes_of_every_read_in_requests(tmp_path: Path) -> No
         Path(path).write_bytes(content)
     first, second = reading.buffers(2, 70_000)
     reads = np.array([[0, 5, 100], [1, 30_000, 70_000]])
-    assert reading.timed(Solo(), [(reads, first), (reads[:1], second)], paths, request=70_000) > 0
+    assert reading.time_reads(Solo(), [(reads, first), (reads[:1], second)], paths, request=70_000) > 0
     assert bytes(first) == content[30_000:]
     assert bytes(second[:100]) == content[5:105]
     # three requests into the start of one buffer: what stays is the last bytes
-    assert reading.timed(Solo(), [(reads[1:], second)], paths, request=30_000) > 0
+    assert reading.time_reads(Solo(), [(reads[1:], second)], paths, request=30_000) > 0
     assert bytes(second[:10_000]) == content[90_000:]
     assert bytes(second[10_000:30_000]) == content[70_000:90_000]
 
@@ -126,13 +129,13 @@ def test_direct_reads_bring_the_blocks_of_every_read(tmp_path: Path) -> None:
             os.sync()
         alignment = require(Path(paths[0]))
         reads = np.array([[0, 5, 100], [1, 30_000, 70_000]])
-        blocks = reading.rounded(reads, alignment)
+        blocks = reading.round_to_blocks(reads, alignment)
         assert (blocks[:, 1:] % alignment.block == 0).all()
         (buffer,) = reading.buffers(1, int(blocks[:, 2].max()))
-        assert reading.timed(Solo(), [(reads, buffer)], paths, len(buffer), alignment) > 0
+        assert reading.time_reads(Solo(), [(reads, buffer)], paths, len(buffer), alignment) > 0
         assert bytes(buffer[: 100_000 - int(blocks[1, 1])]) == content[int(blocks[1, 1]) :]
         with pytest.raises(EnvironmentFailure, match=r"b ends at byte 100000"):
-            reading.timed(Solo(), [(reads + np.array([0, 0, 1]), buffer)], paths, len(buffer), alignment)
+            reading.time_reads(Solo(), [(reads + np.array([0, 0, 1]), buffer)], paths, len(buffer), alignment)
 
 
 def test_a_file_that_is_cut_or_gone_is_named(tmp_path: Path) -> None:
@@ -140,7 +143,7 @@ def test_a_file_that_is_cut_or_gone_is_named(tmp_path: Path) -> None:
     path.write_bytes(b"x" * 10)
     (buffer,) = reading.buffers(1, 100)
     with pytest.raises(EnvironmentFailure, match=r"short ends at byte 10"):
-        reading.timed(Solo(), [(np.array([[0, 0, 11]]), buffer)], [str(path)], 100)
+        reading.time_reads(Solo(), [(np.array([[0, 0, 11]]), buffer)], [str(path)], 100)
     path.unlink()
     with pytest.raises(EnvironmentFailure, match=r"short cannot be opened"):
-        reading.timed(Solo(), [(np.array([[0, 0, 1]]), buffer)], [str(path)], 100)
+        reading.time_reads(Solo(), [(np.array([[0, 0, 1]]), buffer)], [str(path)], 100)

@@ -88,7 +88,7 @@ def test_steps_choose_what_was_under_way_in_them(spans: Timeline) -> None:
 
 
 def test_of_too_many_spans_the_earliest_are_kept(spans: Timeline) -> None:
-    part = chrome.earliest(spans, 7)
+    part = chrome.earliest_spans(spans, 7)
     assert len(part) == 7
     assert part.start.max() <= np.sort(spans.start)[7]
 

@@ -8,7 +8,7 @@ import pytest
 from dlio_bench.harness.cli import main
 from dlio_bench.reports.traces import accounting, log_account, timeline, timelogger
 from dlio_bench.reports.traces.timeline import Span, Track
-from dlio_bench.reports.traces.timelogger import as_recorded, published_spans, with_passes
+from dlio_bench.reports.traces.timelogger import published_spans, timelogger_spans, with_passes
 from tests.timelines import loaded, row
 
 # write_time_logger_messages.py of the study's repository
@@ -45,7 +45,7 @@ def figures(spans: list[Span]) -> list[object]:
 
 
 def test_records_give_the_same_accountings_when_they_are_read(tmp_path: Path) -> None:
-    spans = list(as_recorded(published_spans(loaded(tmp_path, TRACKS, ROWS), 0), 0))
+    spans = list(timelogger_spans(published_spans(loaded(tmp_path, TRACKS, ROWS), 0), 0))
     assert {span.component for span in spans} == {
         "Training Loop", "Training Iteration", "Load File", "HDF5 File Read", "Time to Read Single Image",
         "Checkpoint Listener",
@@ -76,7 +76,7 @@ def test_reads_of_our_readers_are_in_the_log_where_the_study_s_are_not(tmp_path:
     ]  # fmt: skip
     recorded = loaded(tmp_path, TRACKS, rows)
     log = timelogger.parse(
-        "".join(timelogger.record(span) for span in as_recorded(published_spans(recorded, 0), 0)), "log"
+        "".join(timelogger.record(span) for span in timelogger_spans(published_spans(recorded, 0), 0)), "log"
     )
     assert {(span.component, span.thread) for span in log.spans if span.rank == 1} == {
         (name, "<Thread(reader-0)>") for name in ("pread", "library read", "tier read")
@@ -95,7 +95,7 @@ def test_reads_of_our_readers_are_in_the_log_where_the_study_s_are_not(tmp_path:
 def test_the_log_is_one_that_trace_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spans = published_spans(loaded(tmp_path, TRACKS, ROWS), 0)
     log = tmp_path / "log.txt"
-    log.write_text("".join(f"{timelogger.record(span)}\n" for span in as_recorded(spans, 0)))
+    log.write_text("".join(f"{timelogger.record(span)}\n" for span in timelogger_spans(spans, 0)))
     assert main(["trace", str(log)]) == 0
     assert f"{len(spans)} spans of 2 ranks" in capsys.readouterr().out
 
@@ -113,7 +113,7 @@ def test_accountings_of_a_result_survive_its_log(tmp_path: Path, read: str) -> N
     ]  # fmt: skip
     recorded = loaded(tmp_path, TRACKS, rows)
     of_result = list(timeline.spans(with_passes(recorded), 0))
-    lines = (timelogger.record(span) for span in as_recorded(published_spans(recorded, 0), 0))
+    lines = (timelogger.record(span) for span in timelogger_spans(published_spans(recorded, 0), 0))
     log = timelogger.parse("\n".join(lines), "log")
     [expected], [told] = (accounting.accounts(list(spans), 1, [read]) for spans in (of_result, log.spans))
     assert told == expected

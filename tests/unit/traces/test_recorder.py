@@ -24,17 +24,17 @@ def place(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_nothing_is_recorded_until_it_is_asked_for() -> None:
-    assert recorder.here() is None
+    assert recorder.current_track() is None
     assert recorder.drain() == []
-    assert recorder.lost() == 0
+    assert recorder.lost_spans() == 0
 
 
 def test_what_a_thread_adds_comes_back_with_its_name_once(place: Path) -> None:
     recorder.prepare(2)
 
     def work() -> None:
-        track = recorder.here()
-        assert track is recorder.here()
+        track = recorder.current_track()
+        assert track is recorder.current_track()
         assert track is not None
         track.epoch, track.step = 3, 7
         track.add(CODE["pread"], 1.5, 2.5, 4096, 1 << 40, 12)
@@ -42,7 +42,7 @@ def test_what_a_thread_adds_comes_back_with_its_name_once(place: Path) -> None:
     thread = threading.Thread(target=work, name="reader-0")
     thread.start()
     thread.join()
-    here = recorder.here()
+    here = recorder.current_track()
     assert here is not None
     here.add(CODE["compute"], 2.0, 3.0)
     drained = {rows.thread: rows for rows in recorder.drain()}
@@ -58,7 +58,7 @@ def test_what_a_thread_adds_comes_back_with_its_name_once(place: Path) -> None:
 
 def test_threads_that_follow_each_other_share_a_track_and_those_at_once_have_names_of_their_own(place: Path) -> None:
     def call(start: int, together: threading.Barrier, over: threading.Event) -> None:
-        track = recorder.here()
+        track = recorder.current_track()
         together.wait()
         assert track is not None
         assert (track.epoch, track.step) == (NO_EPOCH, NOWHERE)
@@ -85,11 +85,11 @@ def test_threads_that_follow_each_other_share_a_track_and_those_at_once_have_nam
 def test_a_thread_goes_on_in_another_file_until_there_may_be_no_more(tmp_path: Path) -> None:
     recorder.begin(tmp_path / "spans", most_rows=2 * ROWS)
     try:
-        track = recorder.here()
+        track = recorder.current_track()
         assert track is not None
         for number in range(2 * ROWS + 5):
             track.add(1, number, number + 1)
-        assert recorder.lost() == 5
+        assert recorder.lost_spans() == 5
         drained = recorder.drain()
         assert [row for rows in drained for row in rows.table["start"].tolist()] == list(range(2 * ROWS))
     finally:
@@ -98,7 +98,7 @@ def test_a_thread_goes_on_in_another_file_until_there_may_be_no_more(tmp_path: P
 
 def test_rows_of_a_process_that_is_killed_are_there(place: Path) -> None:
     killed = (
-        "import os, signal; from dlio_bench import recorder; recorder.join(); t = recorder.here(); "
+        "import os, signal; from dlio_bench import recorder; recorder.join(); t = recorder.current_track(); "
         "t.add(1, 1.0, 2.0); t.add(2, 2.0, 3.0, 9); os.kill(os.getpid(), signal.SIGKILL)"
     )
     assert subprocess.run([sys.executable, "-P", "-c", killed], check=False).returncode == -9

@@ -116,7 +116,7 @@ def test_studies_compare_the_pattern_of_each_timed_trial(made: Callable[..., Any
         (OTHER_RANK, "pread", 1, 0, 100),
         (READER, "pread", 0, 0, 100),
         (READER, "checkpoint write", -1, -1, 300 + (2 << 20)),
-        trial=result.measured[0].trial,
+        trial=result.measured_trials[0].trial,
     )
     figures = of_result(result, steps, "", spans).figures
     assert {name: figures[name].tolist() for name in ("small_share", "consecutive_share", "opens_per_read")} == {

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dlio_bench.reports.traces.process_io import parse, since
+from dlio_bench.reports.traces.process_io import io_between, parse
 from tests import processes
 
 BLOCK = 64 << 10
@@ -148,7 +148,7 @@ BEFORE = "rchar: 100\nwchar: 10\nsyscr: 5\nsyscw: 1\nread_bytes: 0\nwrite_bytes:
 
 def test_the_reading_of_the_counters_is_not_the_command_s() -> None:
     after = BEFORE.replace("rchar: 100", f"rchar: {100 + len(BEFORE) + 7}").replace("syscr: 5", "syscr: 8")
-    io = since(BEFORE, after)
+    io = io_between(BEFORE, after)
     assert (io.rchar, io.syscr, io.wchar) == (7, 2, 0)
     with pytest.raises(ValueError, match="rchar"):
         parse("nothing: 1\n")

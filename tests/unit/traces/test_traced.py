@@ -25,14 +25,16 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "result-3"
 TRIAL = 1
 
 
-def cases(made: Complete, *nodes: int, change: Any = None, timeline: Timeline | None = None) -> list[traced.Case]:
+def cases(
+    made: Complete, *nodes: int, change: Any = None, timeline: Timeline | None = None
+) -> list[traced.ScalingCase]:
     return [
         traced.case(f"prefetch, {count} nodes", *made("prefetch", count, change=change), TRIAL, timeline)
         for count in nodes
     ]
 
 
-def scaling(*of: traced.Case) -> traced.Scaling:
+def scaling(*of: traced.ScalingCase) -> traced.Scaling:
     [only] = traced.scalings(of)
     return only
 
@@ -92,8 +94,8 @@ BOTH = [(rank, name, 0, 0.0, 9.0) for rank in range(4) for name in ("Training It
 THREADS = [(rank, "pread", 0, 0.0, 2.0) for rank in range(8)]  # 16 s beside a loop of some seconds
 
 
-def cases_of_texts(made: Complete) -> dict[str, list[traced.Case]]:
-    def spans(nodes: int, of: list[Any], change: Any = None) -> list[traced.Case]:
+def cases_of_texts(made: Complete) -> dict[str, list[traced.ScalingCase]]:
+    def spans(nodes: int, of: list[Any], change: Any = None) -> list[traced.ScalingCase]:
         return cases(made, nodes, change=change, timeline=timeline(of))
 
     return {

@@ -17,7 +17,7 @@ from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cli import main
 from dlio_bench.harness.cluster.process import launch
 from dlio_bench.harness.commands.calibration.compute import process
-from dlio_bench.harness.commands.calibration.compute.process import LEAST, MOST, Job, enough, rows_of
+from dlio_bench.harness.commands.calibration.compute.process import LEAST, MOST, ComputeJob, are_enough, rows_of
 from tests.processes import dlio
 
 pytestmark = pytest.mark.slow
@@ -75,7 +75,7 @@ def test_a_batch_that_does_not_fit_is_named_with_those_that_do() -> None:
             raise EnvironmentFailure("It ran out of memory.")
         return {"batch": size}
 
-    job, most = Job("cdb", "cori", "tiramisu", True, (1, 2, 4), 5, 1), 2
+    job, most = ComputeJob("cdb", "cori", "tiramisu", True, (1, 2, 4), 5, 1), 2
     with pytest.raises(EnvironmentFailure, match=r"With a batch of 4: It ran out of memory\. .* --batch 1,2\."):
         rows_of(job, row)
     most = 0
@@ -90,7 +90,7 @@ def test_batches_are_made_of_few_samples_of_the_workloads_own(name: str, tmp_pat
     workload = find(name)
     dataset = process.make(workload.variants[workload.default_variant](True, PHYSICAL), 3, tmp_path / "data")
     assert len(dataset.training_files) == 1
-    own = process.decoded(workload, dataset)
+    own = process.decode_samples(workload, dataset)
     assert 1 <= len(own) <= 3
     assert workload.decode is not None
     assert own.shape[1] == workload.decode(dataset).sample_bytes
@@ -112,4 +112,4 @@ def test_batches_are_made_of_few_samples_of_the_workloads_own(name: str, tmp_pat
     ],
 )
 def test_a_median_has_enough_steps(found: list[float], steps: int, done: bool) -> None:
-    assert enough(found, steps) == done
+    assert are_enough(found, steps) == done

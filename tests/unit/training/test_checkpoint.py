@@ -10,10 +10,10 @@ import pytest
 from dlio_bench.errors import DataError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.training import checkpoint
-from dlio_bench.harness.training.checkpoint import State
+from dlio_bench.harness.training.checkpoint import TrainingState
 
 
-def state(step: int, **changes: Any) -> State:
+def state(step: int, **changes: Any) -> TrainingState:
     numbers = np.random.Generator(np.random.Philox(step))
     given: dict[str, Any] = {
         "step": step,
@@ -23,13 +23,13 @@ def state(step: int, **changes: Any) -> State:
         "optimizer": [np.array(step, np.int64), np.asfortranarray(numbers.standard_normal((2, 3)))],
         "about": {"workload": "cdb", "batch": 2},
     }
-    return State(**(given | changes))
+    return TrainingState(**(given | changes))
 
 
-def same(one: State, other: State) -> bool:
+def same(one: TrainingState, other: TrainingState) -> bool:
     """Bit for bit, arrays and all."""
 
-    def key(one: State) -> tuple[Any, ...]:
+    def key(one: TrainingState) -> tuple[Any, ...]:
         groups = [one.weights, one.optimizer, one.lagged or []]
         arrays = [[(array.dtype.str, array.shape, array.tobytes()) for array in group] for group in groups]
         return one.step, one.epoch, one.seed, one.about, one.lagged is None, arrays

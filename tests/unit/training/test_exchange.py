@@ -66,11 +66,11 @@ def test_leaders_are_ranks_of_their_node_each_of_one_part(per_node: int, nodes: 
         return
     assert laid is not None
     for node in range(nodes):
-        chosen = [laid.leader(node, number) for number in range(laid.leaders)]
+        chosen = [laid.leader_of_part(node, number) for number in range(laid.leaders)]
         assert sorted(set(chosen)) == chosen  # different ones
         assert set(chosen) <= set(laid.ranks(node))
-        assert [laid.leading(rank) for rank in chosen] == list(range(laid.leaders))
-    led = [rank for rank in range(per_node * nodes) if laid.leading(rank) is not None]
+        assert [laid.part_led_by(rank) for rank in chosen] == list(range(laid.leaders))
+    led = [rank for rank in range(per_node * nodes) if laid.part_led_by(rank) is not None]
     assert sorted(rank for number in range(laid.leaders) for rank in laid.among_leaders(number)) == led
 
 
@@ -78,7 +78,7 @@ def test_leaders_are_those_of_the_published_runs() -> None:
     def local(per_node: int, leaders: int) -> list[int]:
         laid = by_node(ExchangeOptions(hierarchical=True, leaders=leaders, ranks_per_node=per_node), 2 * per_node)
         assert laid is not None
-        return [laid.leader(1, number) - per_node for number in range(leaders)]
+        return [laid.leader_of_part(1, number) - per_node for number in range(leaders)]
 
     assert local(6, 4) == [0, 1, 3, 4]  # Summit: two of each processor's three
     assert local(8, 4) == [0, 2, 4, 6]  # the DGX branch

@@ -22,7 +22,7 @@ from PIL import Image
 from dlio_bench.batches import Batch
 from dlio_bench.benchmarks.hepcnnb import gan, image_quantities
 from dlio_bench.benchmarks.hepcnnb.events import BEAM
-from dlio_bench.benchmarks.hepcnnb.gan import HEPGAN, overlaps, pooled
+from dlio_bench.benchmarks.hepcnnb.gan import HEPGAN, overlaps, pool_energy
 from dlio_bench.benchmarks.hepcnnb.image_quantities import GEV, SIDE, jets, quantities_of
 from dlio_bench.benchmarks.model import Course, Model, build, constant, keys, parameters
 from dlio_bench.benchmarks.tensors import tensorflow
@@ -67,13 +67,13 @@ def test_an_image_holds_the_energy_of_both_calorimeters_in_the_published_unit() 
     events = np.zeros((2, 224, 224, 3), np.float32)
     events[0, 0, 57] = 0.5, 0.2, 1.0  # the second pixel of the middle: in the second column, and partly in the first
     events[1, 100, 3] = 1.0  # |eta| > 2.5
-    images = pooled(tf.constant(events)).numpy()
+    images = pool_energy(tf.constant(events)).numpy()
     # 4e6 MeV are 1
     assert images[0].sum() == pytest.approx(0.5 * BEAM * 1000 / 4e6, rel=1e-5)
     share = 1.75 - 1  # of the pixel, in the first column: columns are 1.75 pixels wide
     assert images[0, 0, :3] == pytest.approx(images[0].sum() * np.array([share, 1 - share, 0]), rel=1e-5)
     assert not images[1].any()
-    faint = pooled(tf.constant(events * np.float32(1e-4))).numpy()[0, 0]  # 0.325 GeV, no part of which is 0.5
+    faint = pool_energy(tf.constant(events * np.float32(1e-4))).numpy()[0, 0]  # 0.325 GeV, no part of which is 0.5
     assert not faint.any()
 
 
@@ -164,7 +164,7 @@ def test_ranks_keep_as_many_samples_as_are_compared_and_agree_on_quantities() ->
         model = replace(HEPGAN, making=replace(HEPGAN.making, most=8, missing=lambda: None))
         held_out = making.HeldOut(OneOf(rank), model, SimpleNamespace(variables=[]), (SIDE, SIDE, 1))
         held_out.begin(wanted=True)
-        held_out.keep(keys(np.arange(10) + 10 * rank, 0), np.zeros((10, SIDE, SIDE), np.float32))
+        held_out.keep_samples(keys(np.arange(10) + 10 * rank, 0), np.zeros((10, SIDE, SIDE), np.float32))
         kept += len(held_out._samples)
         assert held_out._missing == "no jets (on 1 of 3 ranks)"
     assert kept == 8
@@ -302,7 +302,7 @@ def test_a_training_goes_on_bit_by_bit_and_what_it_made_is_compared(
         whole.step(batch)
         whole.save()
         if batch is given[1]:
-            whole._checkpoints.of("prefetch", 0).rename(tmp_path / "kept")
+            whole._checkpoints.trial_folder("prefetch", 0).rename(tmp_path / "kept")
     scores = []
     for _ in range(2):  # passes: what is held out is kept once
         for batch in held_out(samples):
@@ -354,7 +354,7 @@ def test_distances_on_held_out_images_fall(decoded: Callable[..., Decoded]) -> N
         chosen = [quantity for quantity in made.quantities if quantity.name in made.combined]
         assert len(chosen) == 3
         assert all(quantity.before.statistic > 0.9 for quantity in chosen)
-        before, after = generated.combined(made)
+        before, after = generated.combined_scores(made)
         seen.append((before, after, *(quantity.after.statistic for quantity in chosen)))
         if after < before / 2 and max(seen[-1][2:]) < 0.75:
             break
@@ -438,10 +438,10 @@ def test_what_is_told_of_made_samples(shown: Callable[..., Made]) -> None:
         "24 made samples beside as many held-out ones; -ln p of energy, jets <b> together 1400 to 710; distances "
         "energy 1 to 0.25, jets <b> 1 to 1, masses 1 to no values"
     )
-    [(_, rows, picture)] = generated.shown(result)
+    [(_, rows, picture)] = generated.generated_sections(result)
     assert rows[0] == ["energy", "1", "0.25", "700", "10"]
     assert rows[2] == ["masses", "1", "no values", "700", "-"]
-    assert generated.combined(told(combined=["energy", "masses"])) is None
+    assert generated.combined_scores(told(combined=["energy", "masses"])) is None
     page = html.page([(result, steps)])
     assert f'src="{picture}"' in page
     assert "jets &lt;b&gt;" in page
@@ -452,6 +452,6 @@ def test_what_is_told_of_made_samples(shown: Callable[..., Made]) -> None:
 @pytest.mark.parametrize("text", ['x" onerror="alert(1)', base64.b64encode(b"<svg onload=alert(1)>").decode(), None])
 def test_a_picture_that_is_none_is_not_shown(text: str | None, shown: Callable[..., Made]) -> None:
     result, steps = shown(picture=text)
-    [(_, _, picture)] = generated.shown(result)
+    [(_, _, picture)] = generated.generated_sections(result)
     assert picture is None
     assert "<img" not in html.page([(result, steps)])

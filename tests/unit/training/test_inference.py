@@ -21,7 +21,7 @@ from dlio_bench.harness.commands.run.asked.training import Inference as AskedInf
 from dlio_bench.harness.commands.run.measured import loop
 from dlio_bench.harness.plan.orders import Shape, find_order, steps_of
 from dlio_bench.harness.timeline import StepLog
-from dlio_bench.harness.training.checkpoint import Found, State, copies_of, save
+from dlio_bench.harness.training.checkpoint import Found, TrainingState, copies_of, save
 from dlio_bench.harness.training.inference import Inference
 from dlio_bench.harness.training.trainer import NOTHING, Emulated
 
@@ -95,8 +95,8 @@ def test_nothing_is_compiled_learnt_or_met(predicting: Inference) -> None:
 
 def test_weights_of_a_checkpoint_predict(predicting: Inference, tmp_path: Path) -> None:
     weights = [one * 2 for one in copies_of(predicting._network.variables)]
-    saved = save(tmp_path, State(5, 1, 3, weights, []))
-    found = Found(State(5, 1, 3, weights, []), saved.path, ())
+    saved = save(tmp_path, TrainingState(5, 1, 3, weights, []))
+    found = Found(TrainingState(5, 1, 3, weights, []), saved.path, ())
     other = network(found)
     for one, two in zip(copies_of(other._network.variables), weights, strict=True):
         assert np.array_equal(one, two)
@@ -131,7 +131,7 @@ def test_an_inference_is_one_epoch_of_everything_and_ranks_do_not_meet(tmp_path:
 
 
 def test_weights_come_from_a_checkpoint_of_that_network(tmp_path: Path) -> None:
-    save(tmp_path / "own", State(12, 3, 77, [], [], about={"model": "tiramisu", "ranks": 8, "batch": 5}))
+    save(tmp_path / "own", TrainingState(12, 3, 77, [], [], about={"model": "tiramisu", "ranks": 8, "batch": 5}))
     options = Options("cdb", tiny=True, compute="infer", resume=tmp_path / "own", trials=3, seed=5)
     request = look_up(options)
     assert request.inference is not None
@@ -159,7 +159,7 @@ def test_the_loop_takes_batches_that_are_smaller_or_empty() -> None:
     log = StepLog.empty(3, 3)
     content = [Batch(own, (Block.even(np.ones((len(own), 4), np.uint8)),)) for own in steps]
     content[-1] = Batch(steps[-1], (Block(np.zeros(0, np.uint8), np.zeros(1, np.int64)),))
-    loop.run(
+    loop.run_steps(
         Solo(), iter(content), steps, log, trainer=Emulated(), sync="none", ordered=True,
     )  # fmt: skip
     assert [(row >= 0).sum() for row in log.ids] == [3, len(steps[1]), 0]

@@ -23,7 +23,7 @@ from dlio_bench.benchmarks.model import (
     Sample,
     build,
     choose,
-    compiled_steps,
+    compile_steps,
     keys,
     parameters,
     require_finite,
@@ -206,7 +206,7 @@ def test_gradients_in_half_precision_are_those_in_single() -> None:
     for precision in ("float32", "float16"):
         network = build(model, (16, 16, 3), width=1 / 8, dropout=False, precision=precision)
         assert network.compute_dtype == precision
-        _, gradients = compiled_steps(model, sample, network)[0](lent, tf.zeros((4, 2), tf.int64))
+        _, gradients = compile_steps(model, sample, network)[0](lent, tf.zeros((4, 2), tf.int64))
         found[precision] = [gradient.numpy() for gradient in gradients]
     for single, half in zip(found["float32"], found["float16"], strict=True):
         assert np.linalg.norm(single - half) < 0.2 * np.linalg.norm(single)  # some units are on the other side of 0

@@ -19,7 +19,7 @@ from dlio_bench.batches import Batch, Block
 from dlio_bench.benchmarks.cdb import model as cdb
 from dlio_bench.benchmarks.cdb import xception
 from dlio_bench.benchmarks.imagenet import model as imagenet
-from dlio_bench.benchmarks.model import LOWER, Model, Sample, build, choose, compiled_steps, keys, require_finite
+from dlio_bench.benchmarks.model import LOWER, Model, Sample, build, choose, compile_steps, keys, require_finite
 from dlio_bench.benchmarks.registry import WORKLOADS
 from dlio_bench.benchmarks.tensors import lend, tensorflow
 from dlio_bench.datagen.dataset import Dataset
@@ -79,7 +79,7 @@ class Pupil:
     def __init__(self, model: Model, sample: Sample, *, width: float, rate: float, dropout: bool = True) -> None:
         self.model, self.rate = model, rate
         self.network = build(model, sample.shape, width=width, dropout=dropout)
-        self.train, self.evaluate = compiled_steps(model, sample, self.network)
+        self.train, self.evaluate = compile_steps(model, sample, self.network)
         self.optimizer = model.optimizer()
         self.optimizer.build(self.network.trainable_variables)
         self.apply = tf.function(

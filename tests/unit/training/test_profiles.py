@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dlio_bench.benchmarks.profile import DERIVED, ESTIMATE, MEASURED, PUBLISHED, Profile, Row, load, parse, to_tables
+from dlio_bench.benchmarks.profile import (
+    DERIVED,
+    ESTIMATE,
+    MEASURED,
+    PUBLISHED,
+    Profile,
+    ProfileRow,
+    load,
+    parse,
+    to_tables,
+)
 from dlio_bench.benchmarks.profile import profile_of_time as given_time
 from dlio_bench.benchmarks.registry import WORKLOADS, find
 from dlio_bench.errors import UsageError
@@ -21,7 +31,8 @@ from dlio_bench.harness.training.compute import step_time
 
 CDB = Profile(
     workload="cdb", variants=("cori",), model="tiramisu", device="a device", kind=MEASURED, source="measured by hand",
-    rows=(Row(2, 0.2, (0.19, 0.21), 5, 0.05), Row(4, 0.3, (0.3, 0.3), 5, 0.08), Row(8, 0.7, (0.6, 0.7), 5, 0.2)),
+    rows=(ProfileRow(2, 0.2, (0.19, 0.21), 5, 0.05), ProfileRow(4, 0.3, (0.3, 0.3), 5, 0.08),
+          ProfileRow(8, 0.7, (0.6, 0.7), 5, 0.2)),
     shape=(768, 1152, 4), dtype="float32", by={"tensorflow": "2.18.1", "threads": "2"},
 )  # fmt: skip
 TEXT = """
@@ -50,7 +61,7 @@ def written(profile: Profile, path: Path) -> Path:
 
 times = st.floats(1e-6, 1e3, allow_nan=False)
 rows = st.builds(
-    lambda batch, times, steps, forward: Row(batch, times[1], (times[0], times[2]), steps, forward),
+    lambda batch, times, steps, forward: ProfileRow(batch, times[1], (times[0], times[2]), steps, forward),
     st.integers(1, 4096),
     st.tuples(times, times, times).map(sorted),
     st.none() | st.integers(1, 99),
@@ -86,14 +97,14 @@ def test_step_times_lie_between_those_of_their_neighbours(profile: Profile, batc
     known = {row.batch: row.seconds for row in profile.rows}
     if batch in known:
         assert profile.seconds(batch) == known[batch]
-        assert profile.told(batch) == f"{known[batch]:g} s for a batch of {batch}"
+        assert profile.describe_source(batch) == f"{known[batch]:g} s for a batch of {batch}"
     elif min(known) < batch < max(known):
         low, high = max(size for size in known if size < batch), min(size for size in known if size > batch)
         found = profile.seconds(batch)
         assert min(known[low], known[high]) * (1 - 1e-9) <= found <= max(known[low], known[high]) * (1 + 1e-9)
         # on the line through both
         assert found == pytest.approx((known[low] * (high - batch) + known[high] * (batch - low)) / (high - low))
-        assert profile.told(batch).startswith("linear between")
+        assert profile.describe_source(batch).startswith("linear between")
     elif profile.kind == MEASURED:
         with pytest.raises(
             UsageError, match=rf"(?s)no step time for a batch of {batch}: .* --batch ([0-9]+,)*{batch}[ ,]"
@@ -102,20 +113,20 @@ def test_step_times_lie_between_those_of_their_neighbours(profile: Profile, batc
     else:
         near = min(known) if batch < min(known) else max(known)
         assert profile.seconds(batch) == pytest.approx(known[near] * batch / near)
-        assert profile.told(batch) == f"in proportion to {known[near]:g} s for a batch of {near}"
+        assert profile.describe_source(batch) == f"in proportion to {known[near]:g} s for a batch of {near}"
 
 
 def test_forward_passes_go_by_the_same_rule() -> None:
     assert CDB.forward_seconds(4) == 0.08
     assert CDB.forward_seconds(3) == pytest.approx(0.065)
-    assert replace(CDB, rows=(*CDB.rows, Row(16, 1.0))).forward_seconds(4) is None
+    assert replace(CDB, rows=(*CDB.rows, ProfileRow(16, 1.0))).forward_seconds(4) is None
     with pytest.raises(UsageError, match="measured for 2, 4 and 8"):
         CDB.forward_seconds(1)
 
 
 def test_a_given_time_is_that_of_any_batch() -> None:
     assert {given_time(0.05, "me").seconds(batch) for batch in (1, 7, 512)} == {0.05}
-    assert given_time(0.05, "me").told(7) == "0.05 s for a batch of 7"
+    assert given_time(0.05, "me").describe_source(7) == "0.05 s for a batch of 7"
     assert given_time(0.05, "me").facts() is None
 
 
@@ -148,7 +159,7 @@ def test_a_given_time_is_that_of_any_batch() -> None:
 def test_what_cannot_be_used_is_named_with_its_file(tmp_path: Path, old: str, new: str, says: str) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(TEXT)
-    assert load(path).rows == (Row(2, 0.2, (0.1, 0.3), 5),)
+    assert load(path).rows == (ProfileRow(2, 0.2, (0.1, 0.3), 5),)
     assert TEXT.count(old) == 1
     path.write_text(TEXT.replace(old, new))
     with pytest.raises(UsageError, match=says) as told:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from dlio_bench.harness.cli import main
-from dlio_bench.harness.commands.run.asked.training import TrainedModel, models_listed
-from dlio_bench.harness.streams.crew import Layout, model_of
-from dlio_bench.harness.streams.dealing import Part, batches_of_producer
+from dlio_bench.harness.commands.run.asked.training import TrainedModel, parse_models
+from dlio_bench.harness.streams.crew import CrewLayout, model_of
+from dlio_bench.harness.streams.dealing import PlanBatch, batches_of_producer
 from dlio_bench.reports.numbers import models
 from dlio_bench.reports.numbers.meetings import model_of_ranks
 from tests.results import complete, drafted
@@ -19,13 +19,13 @@ Draft = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 
 
 def test_models_are_counted_or_named_with_their_learning_rates() -> None:
-    assert models_listed(None) == models_listed("1") == (TrainedModel(),)
-    assert models_listed("3") == (TrainedModel(),) * 3
-    assert models_listed("cnn, cnn:lr=0.2") == (TrainedModel("cnn"), TrainedModel("cnn", 0.2))
+    assert parse_models(None) == parse_models("1") == (TrainedModel(),)
+    assert parse_models("3") == (TrainedModel(),) * 3
+    assert parse_models("cnn, cnn:lr=0.2") == (TrainedModel("cnn"), TrainedModel("cnn", 0.2))
 
 
 def test_each_node_hosts_as_many_ranks_of_each_model() -> None:
-    layout = Layout(nodes=2, trainers_per_node=6, producers=1, models=3)
+    layout = CrewLayout(nodes=2, trainers_per_node=6, producers=1, models=3)
     trainers = [layout.trainer(rank) for rank in range(layout.ranks)]
     kept = [trainer for trainer in trainers if trainer is not None]
     assert kept == list(range(12))
@@ -36,7 +36,7 @@ def test_each_node_hosts_as_many_ranks_of_each_model() -> None:
 
 
 def test_a_producer_publishes_the_plan_of_one_model() -> None:
-    plans = [[Part(0, np.array([rank, step])) for step in range(3)] for rank in range(2)]
+    plans = [[PlanBatch(0, np.array([rank, step])) for step in range(3)] for rank in range(2)]
     sent = [batch for producer in range(2) for batch in batches_of_producer(plans, "planned", producer, 2)]
     assert sorted((batch.rank, batch.position) for batch in sent) == [
         (rank, step) for rank in (0, 1) for step in range(3)
@@ -96,6 +96,6 @@ def test_how_often_the_dataset_was_read_is_told(draft_and_steps: Draft) -> None:
     epochs = draft["plan"]["epochs"]
     trials = [trial | {"bytes_requested": 2 * stored * epochs} for trial in draft["trials"]]
     result = complete(draft | {"trials": trials, "marks": []}, steps)
-    assert models.times_read(result) == pytest.approx(2.0)
-    assert "read 2.0 times" in (models.together(result) or "")
-    assert models.together(complete(*draft_and_steps(nodes=4))) is None
+    assert models.dataset_reads(result) == pytest.approx(2.0)
+    assert "read 2.0 times" in (models.models_together(result) or "")
+    assert models.models_together(complete(*draft_and_steps(nodes=4))) is None

@@ -20,17 +20,17 @@ from dlio_bench.harness.cluster.comm import Solo
 from dlio_bench.harness.commands.run.asked.jobs import jobs
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.asked.request import look_up
-from dlio_bench.harness.commands.run.asked.sizing import TrialSize, shortened
+from dlio_bench.harness.commands.run.asked.sizing import TrialSize, shorten
 from dlio_bench.harness.commands.run.measured import loop, training
 from dlio_bench.harness.commands.run.measured.times import Pass
 from dlio_bench.harness.commands.run.measured.validation import run_pass
 from dlio_bench.harness.timeline import StepLog
 from dlio_bench.harness.training import libraries
-from dlio_bench.harness.training.checkpoint import Found, State, newest, save
+from dlio_bench.harness.training.checkpoint import Found, TrainingState, newest, save
 from dlio_bench.harness.training.exchange.exchange import open_exchange
 from dlio_bench.harness.training.exchange.options import ExchangeOptions
 from dlio_bench.harness.training.network import Checkpoints, NetworkTrainer, widths
-from dlio_bench.harness.training.trainer import Emulated, Spent
+from dlio_bench.harness.training.trainer import Emulated, StepOverhead
 
 pytestmark = pytest.mark.slow
 
@@ -53,10 +53,10 @@ class Fake(Emulated, frozen=True):
 
     called: list[str] = field(default_factory=list)
 
-    def step(self, batch: Batch) -> Spent:
+    def step(self, batch: Batch) -> StepOverhead:
         super().step(batch)
         self.called.append("step")
-        return Spent(convert=1.0, exchange=2.0)
+        return StepOverhead(convert=1.0, exchange=2.0)
 
     def save(self) -> None:
         self.called.append("save")
@@ -79,7 +79,7 @@ def test_the_loop_books_what_the_trainer_spent(meets: bool) -> None:
     ids = [np.arange(2) + 2 * step for step in range(3)]
     held_out = Pass(0, [np.arange(2), np.arange(1)], StepLog.empty(2, 2))
     log, comm, trainer = StepLog.empty(3, 2), Counting(), Fake(meets=meets)
-    elapsed = loop.run(
+    elapsed = loop.run_steps(
         comm, batches(np.random.Generator(np.random.Philox(1)), [*ids, *held_out.batches]), ids, log,
         trainer=trainer, sync="step", ordered=True,
         after_step={2: [lambda _, rest: run_pass(comm, rest, held_out, trainer, ordered=True)]},
@@ -241,7 +241,7 @@ def test_libraries_that_are_missing_or_others_are_named(
     missing: str, version: str, exchange: str | None, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(libraries, "find_spec", lambda name: None if name == missing else name)
-    monkeypatch.setattr(libraries, "installed", lambda _name: version)
+    monkeypatch.setattr(libraries, "installed_version", lambda _name: version)
     if not says:
         libraries.require_libraries(exchange)
         return
@@ -255,7 +255,7 @@ def test_libraries_that_are_missing_or_others_are_named(
 )
 def test_a_trial_is_cut_to_whole_epochs_of_one_length(steps: int, epochs: int | None, cut: tuple[int, int]) -> None:
     whole = TrialSize(2, 2, ("the batch is smaller", "an epoch has 8 steps, so a trial takes 2 epochs"))
-    found = shortened(whole, 8 * 2 * 3, ranks=3, steps=steps, epochs=epochs)
+    found = shorten(whole, 8 * 2 * 3, ranks=3, steps=steps, epochs=epochs)
     assert (found.epochs, found.steps) == cut
     assert found.epochs * found.steps <= steps
     assert found.notes[0] == "the batch is smaller"
@@ -311,7 +311,7 @@ def test_a_training_goes_on_where_it_was_saved(trainer: NetworkTrainer, tmp_path
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
-    save(tmp_path / "saved", State(12, 3, 77, [], []))
+    save(tmp_path / "saved", TrainingState(12, 3, 77, [], []))
     return tmp_path / "saved"
 
 

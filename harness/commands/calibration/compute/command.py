@@ -9,17 +9,17 @@ from dlio_bench import __version__
 from dlio_bench.atomic_files import write_whole
 from dlio_bench.benchmarks.layouts import find_layout
 from dlio_bench.benchmarks.model import choose, require_labels
-from dlio_bench.benchmarks.profile import MEASURED, Profile, Row, load, parse, to_tables
+from dlio_bench.benchmarks.profile import MEASURED, Profile, ProfileRow, load, parse, to_tables
 from dlio_bench.benchmarks.registry import find
 from dlio_bench.datagen.layout import PHYSICAL
 from dlio_bench.errors import UsageError
 from dlio_bench.harness.cluster.environment import cpu_model, host_name, timestamp, usable_cores
 from dlio_bench.harness.cluster.process import python_command
 from dlio_bench.harness.cluster.start import Launch
-from dlio_bench.harness.commands.calibration.compute.process import Job
+from dlio_bench.harness.commands.calibration.compute.process import ComputeJob
 from dlio_bench.harness.commands.calibration.options import Options
 from dlio_bench.harness.ground.folders import require_file
-from dlio_bench.harness.ground.launching import launched
+from dlio_bench.harness.ground.launching import run_ranks
 from dlio_bench.harness.ground.progress import Progress
 from dlio_bench.harness.ground.user_files import to_toml
 from dlio_bench.harness.machine.temp_folders import temp_folder
@@ -39,8 +39,10 @@ def calibrate(options: Options) -> int:
     require_place(out)
     progress = Progress()
     with temp_folder(WORK) as work:
-        times = launched(_process, job, work, progress.under("calibrating"), share="set TMPDIR to one", lost=LOST)
-    progress.done()
+        times = run_ranks(
+            _process, job, work, progress.lines_under("calibrating"), share="set TMPDIR to one", lost=LOST
+        )
+    progress.clear()
     profile = make_profile(job, times)
     tables = to_tables(profile)
     parse(tables, str(out))  # refused before it is written
@@ -53,7 +55,7 @@ def calibrate(options: Options) -> int:
     return 0
 
 
-def make_job(options: Options) -> Job:
+def make_job(options: Options) -> ComputeJob:
     """The job that the options mean. UsageError; EnvironmentFailure where there is no TensorFlow."""
     name, _, model_name = options.compute.partition(":")
     workload = find(name).of(options.variant)
@@ -70,7 +72,7 @@ def make_job(options: Options) -> Job:
         raise UsageError(f"--threads {threads}: this machine has {cores} cores. Use 1 to {cores}.")
     require_libraries(None, f"calibrate --compute {options.compute}")
     batches = options.batch or powers(workload.batch)
-    return Job(name, layout.variant, model.name, options.tiny, batches, options.steps or 0, threads)
+    return ComputeJob(name, layout.variant, model.name, options.tiny, batches, options.steps or 0, threads)
 
 
 def powers(most: int) -> tuple[int, ...]:
@@ -89,7 +91,7 @@ def require_place(out: Path) -> None:
             raise UsageError(f"--out {out} exists and is no compute profile. Name another file. ({error})") from None
 
 
-def make_profile(job: Job, times: Mapping[str, Any]) -> Profile:
+def make_profile(job: ComputeJob, times: Mapping[str, Any]) -> Profile:
     """The profile of what `process.measure` found."""
     created = timestamp()
     command = f"dlio-bench {__version__} calibrate --compute {job.workload}:{job.model}"
@@ -101,7 +103,7 @@ def make_profile(job: Job, times: Mapping[str, Any]) -> Profile:
         kind=MEASURED,
         source=f"measured by {command} on {host_name()}, {created}",
         rows=tuple(
-            Row(row["batch"], row["seconds"], tuple(row["spread"]), row["steps"], row["forward_seconds"])
+            ProfileRow(row["batch"], row["seconds"], tuple(row["spread"]), row["steps"], row["forward_seconds"])
             for row in times["rows"]
         ),
         tiny=job.tiny,

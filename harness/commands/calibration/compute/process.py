@@ -25,7 +25,7 @@ from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.entry import Caller, run_measuring_rank
 from dlio_bench.harness.cluster.job import SavedJob
-from dlio_bench.harness.readers.session import touched_buffer
+from dlio_bench.harness.readers.session import touch_buffer
 from dlio_bench.harness.storage.extents import ExtentReader
 from dlio_bench.harness.training.exchange.exchange import open_exchange
 from dlio_bench.harness.training.exchange.options import ExchangeOptions
@@ -39,7 +39,7 @@ SAMPLES = 8  # different ones: larger batches have each of them several times, w
 SEED = 1
 
 
-class Job(SavedJob, frozen=True):
+class ComputeJob(SavedJob, frozen=True):
     """batches: ascending. steps: timed of each batch, 0: as many as a fair median needs. threads: 0 for all cores."""
 
     workload: str
@@ -56,7 +56,7 @@ class Job(SavedJob, frozen=True):
         return 1
 
 
-def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
+def measure(job: ComputeJob, comm: Comm, caller: Caller) -> dict[str, Any]:
     """{device, threads, tensorflow, dtype, shape, rows: [{batch, seconds, spread, steps, forward_seconds}]}.
 
     A step is what `run --compute train` calls compute: forward, backward, update; not the tensors of a batch, and no
@@ -65,10 +65,10 @@ def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
     device = start_tensorflow(comm, job.threads)
     workload = find(job.workload)
     layout = workload.variants[job.variant](job.tiny, PHYSICAL)
-    caller.tell("making samples")
+    caller.show_activity("making samples")
     with tempfile.TemporaryDirectory(dir=caller.folder) as folder:  # which the command removes, however this ends
         dataset = make(layout, job.batches[-1], Path(folder) / "data")
-        content = decoded(workload, dataset)
+        content = decode_samples(workload, dataset)
         model = choose(workload.models, job.variant, job.model)
         sample = model.sample(dataset)
     exchange = open_exchange(comm, ExchangeOptions("none"))
@@ -86,7 +86,7 @@ def measure(job: Job, comm: Comm, caller: Caller) -> dict[str, Any]:
     }
 
 
-def few(layout: Layout, samples: int) -> Layout:
+def shrink_layout(layout: Layout, samples: int) -> Layout:
     """The layout with so many samples at most in its first training file; the file's shape is not the published one."""
     split = layout.splits[0]
     (first,) = split.spec_files(1)
@@ -96,10 +96,10 @@ def few(layout: Layout, samples: int) -> Layout:
 
 def make(layout: Layout, samples: int, folder: Path) -> Dataset:
     """A dataset of a single file with at most `samples` (and SAMPLES) in `folder`. BenchError, OSError."""
-    return generate(few(layout, min(samples, SAMPLES)), 1, folder, SEED, workers=1)
+    return generate(shrink_layout(layout, min(samples, SAMPLES)), 1, folder, SEED, workers=1)
 
 
-def decoded(workload: Workload, dataset: Dataset) -> Bytes:
+def decode_samples(workload: Workload, dataset: Dataset) -> Bytes:
     """What the application makes of the dataset's training samples, uint8 [samples, bytes]. BenchError, OSError."""
     assert workload.decode is not None
     decode = workload.decode(dataset)
@@ -114,7 +114,7 @@ def decoded(workload: Workload, dataset: Dataset) -> Bytes:
 
 def batch_of(samples: Bytes, size: int) -> Batch:
     """A batch of `size` of these samples, again from the first where they are fewer, as readers deliver one."""
-    content = touched_buffer(size * samples.shape[1]).reshape(size, -1)
+    content = touch_buffer(size * samples.shape[1]).reshape(size, -1)
     for place in range(size):
         content[place] = samples[place % len(samples)]
     return Batch(_ids(size), (Block.even(content),))
@@ -124,7 +124,7 @@ def _ids(count: int) -> Ids:
     return np.arange(count, dtype=np.int64)
 
 
-def rows_of(job: Job, row: Callable[[int], dict[str, Any]]) -> list[dict[str, Any]]:
+def rows_of(job: ComputeJob, row: Callable[[int], dict[str, Any]]) -> list[dict[str, Any]]:
     """`row` of each batch. EnvironmentFailure that names the batch, and those before it, which went well."""
     rows: list[dict[str, Any]] = []
     for size in job.batches:
@@ -137,35 +137,35 @@ def rows_of(job: Job, row: Callable[[int], dict[str, Any]]) -> list[dict[str, An
     return rows
 
 
-def _row(trainer: NetworkTrainer, batch: Batch, job: Job, caller: Caller) -> dict[str, Any]:
+def _row(trainer: NetworkTrainer, batch: Batch, job: ComputeJob, caller: Caller) -> dict[str, Any]:
     size = len(batch.ids)
     heading = f"{job.model}  batch {size}"
-    caller.tell(f"{heading}  compiling")
+    caller.show_activity(f"{heading}  compiling")
     trainer.compile([(size, widths(batch))], [(size, widths(batch))])
     trainer.begin("calibrate", 0, 1)
 
-    def timed(what: str, step: Callable[[], float]) -> list[float]:
+    def time_steps(what: str, step: Callable[[], float]) -> list[float]:
         times: list[float] = []
         for _ in range(WARM):
             step()
-        while not enough(times, job.steps):
+        while not are_enough(times, job.steps):
             times.append(step())
-            caller.tell(f"{heading}  {what} {len(times)}, {times[-1]:.3g} s")
+            caller.show_activity(f"{heading}  {what} {len(times)}, {times[-1]:.3g} s")
         return times
 
-    training = timed("step", lambda: _step(trainer, batch))
-    forward = timed("forward pass", lambda: _forward(trainer, batch))
+    training = time_steps("step", lambda: _step(trainer, batch))
+    forward = time_steps("forward pass", lambda: _forward(trainer, batch))
     low, _, high = statistics.quantiles(training, n=4, method="inclusive")
     return {
         "batch": size,
-        "seconds": _rounded(statistics.median(training)),
-        "spread": [_rounded(low), _rounded(high)],
+        "seconds": _round_seconds(statistics.median(training)),
+        "spread": [_round_seconds(low), _round_seconds(high)],
         "steps": len(training),
-        "forward_seconds": _rounded(statistics.median(forward)),
+        "forward_seconds": _round_seconds(statistics.median(forward)),
     }
 
 
-def enough(times: list[float], steps: int) -> bool:
+def are_enough(times: list[float], steps: int) -> bool:
     """Whether these times are as many as were asked for (0: as a fair median needs)."""
     if steps:
         return len(times) >= steps
@@ -184,9 +184,9 @@ def _forward(trainer: NetworkTrainer, batch: Batch) -> float:
     return time.perf_counter() - started
 
 
-def _rounded(seconds: float) -> float:
+def _round_seconds(seconds: float) -> float:
     return float(f"{seconds:.{DIGITS}g}")
 
 
 if __name__ == "__main__":
-    raise SystemExit(run_measuring_rank(Job, measure))
+    raise SystemExit(run_measuring_rank(ComputeJob, measure))

@@ -18,7 +18,7 @@ from dlio_bench.errors import DataError, StreamTimeout
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.life import life
 from dlio_bench.harness.commands.coupling.job import FILES
-from dlio_bench.harness.commands.coupling.ways.way import ABOUT, Array, Clock, about, require
+from dlio_bench.harness.commands.coupling.ways.way import ABOUT, Array, SideClock, require, slab_header
 
 HEAD = 4096
 MOST_RANKS = HEAD // (8 * ABOUT)  # of the solver, that a head describes
@@ -30,7 +30,7 @@ def output(folder: Path, number: int) -> Path:
     return folder / f"output-{number:06}"
 
 
-def taken(folder: Path, number: int, consumer: int) -> Path:
+def taken_marker(folder: Path, number: int, consumer: int) -> Path:
     """What a twin leaves when it has read an output."""
     return folder / f"output-{number:06}.taken-{consumer}"
 
@@ -52,7 +52,7 @@ class FileOutlet:
 
     def __init__(self, folder: Path, comm: Comm, part: Slab, consumers: int, queue: int, seconds: float) -> None:
         """comm: of the solver's ranks. queue: outputs that no twin may have taken; 0: any number."""
-        self.clock = Clock()
+        self.clock = SideClock()
         self._folder, self._comm, self._part = folder, comm, part
         self._consumers, self._queue, self._seconds = consumers, queue, seconds
 
@@ -66,7 +66,7 @@ class FileOutlet:
         path = output(self._folder, number)
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
         plane = fields[0, 0].nbytes
-        heads = self._comm.allgather(about(number, self._part, fields))
+        heads = self._comm.allgather(slab_header(number, self._part, fields))
         handle = os.open(part_of(path), flags, 0o600)
         try:
             if self._comm.rank == 0:
@@ -86,7 +86,7 @@ class FileOutlet:
 
     def _make_room(self, number: int) -> None:
         for consumer in range(self._consumers):
-            path = taken(self._folder, number, consumer)
+            path = taken_marker(self._folder, number, consumer)
             self.clock.waited += await_file(path, self._seconds, f"twin {consumer} did not take output {number}")
             path.unlink()
         output(self._folder, number).unlink()
@@ -97,7 +97,7 @@ class FileInlet:
 
     def __init__(self, folder: Path, consumer: int, parts: list[Slab], size: int, seconds: float) -> None:
         """parts: of the solver's ranks."""
-        self.clock = Clock()
+        self.clock = SideClock()
         self._folder, self._consumer, self._parts, self._seconds = folder, consumer, parts, seconds
         self._content = np.empty(HEAD // 8 + 2 * size**3, np.float64)
         self._last = 0
@@ -122,7 +122,7 @@ class FileInlet:
             fields = cells[first:last].reshape(2, part.planes, *out.shape[2:])
             require(head, number, part, fields, FILES)
             out[:, part.first : part.first + part.planes] = fields
-        taken(self._folder, number, self._consumer).touch()
+        taken_marker(self._folder, number, self._consumer).touch()
         self._last = number
         self.clock.moved += time.monotonic() - began
 

@@ -13,8 +13,8 @@ from dlio_bench.errors import DataError
 from dlio_bench.harness.cluster.life import life
 from dlio_bench.harness.commands.coupling.job import BP, SST
 from dlio_bench.harness.commands.coupling.ways.files import LONGEST_LOOK
-from dlio_bench.harness.commands.coupling.ways.way import ABOUT, Array, Clock, about, require
-from dlio_bench.harness.streams.adios import Reader, Writer
+from dlio_bench.harness.commands.coupling.ways.way import ABOUT, Array, SideClock, require, slab_header
+from dlio_bench.harness.streams.adios import StreamReader, StreamWriter
 
 FIELDS, TOLD = "fields", "about"
 LOOK = LONGEST_LOOK  # seconds between two looks for a step of BP files; ADIOS2 would let a second pass
@@ -30,17 +30,17 @@ class StreamOutlet:
 
     def __init__(self, folder: Path, engine: str, producer: int, part: Slab, consumers: int, queue: int) -> None:
         """Returns when all twins have opened the stream (SST)."""
-        self.clock = Clock()
+        self.clock = SideClock()
         self._part = part
         limits = {"QueueLimit": queue, "QueueFullPolicy": "Block"} if engine == SST else {}
         with life.waits():
-            self._writer = Writer(stream(folder, producer), engine=engine, readers=consumers, parameters=limits)
+            self._writer = StreamWriter(stream(folder, producer), engine=engine, readers=consumers, parameters=limits)
 
     def put(self, number: int, fields: Array) -> None:
         """See Outlet. A wait for room in the queue is part of what it takes to move."""
         began = time.monotonic()
         with life.waits():
-            self._writer.put({FIELDS: fields, TOLD: about(number, self._part, fields)})
+            self._writer.put({FIELDS: fields, TOLD: slab_header(number, self._part, fields)})
         self.clock.moved += time.monotonic() - began
 
     def close(self) -> None:
@@ -54,13 +54,13 @@ class StreamInlet:
 
     def __init__(self, folder: Path, engine: str, parts: list[Slab], seconds: float) -> None:
         """Open the streams of all the solver's ranks, whose slabs are `parts`. StreamTimeout."""
-        self.clock = Clock()
+        self.clock = SideClock()
         self._engine, self._parts, self._seconds = engine, parts, seconds
         self._told = np.empty(ABOUT, np.int64)
         looks = {"BeginStepPollingFrequencySecs": LOOK} if engine == BP else {}
         with life.waits(seconds):
             self._readers = [
-                Reader(stream(folder, producer), engine=engine, parameters=looks, join_seconds=seconds)
+                StreamReader(stream(folder, producer), engine=engine, parameters=looks, join_seconds=seconds)
                 for producer in range(len(parts))
             ]
 

@@ -16,7 +16,7 @@ KEPT = 4  # outputs that the solver holds in memory; each is copied over the old
 ABOUT = 4  # int64 numbers that travel with a slab: number of the output, first plane, planes, CRC
 
 
-class Clock(Struct):
+class SideClock(Struct):
     """Seconds of one side in one case. waited: for the other side; moved: giving and getting outputs."""
 
     waited: float = 0.0
@@ -26,7 +26,7 @@ class Clock(Struct):
 class Outlet(Protocol):
     """The solver's end, of one rank. `put` adds to its clock."""
 
-    clock: Clock
+    clock: SideClock
 
     def put(self, number: int, fields: Array) -> None:
         """Give out this rank's slab [2, planes, L, L] of the output of that number, from 1 on."""
@@ -40,7 +40,7 @@ class Outlet(Protocol):
 class Inlet(Protocol):
     """A twin's end. `take` adds to its clock."""
 
-    clock: Clock
+    clock: SideClock
 
     def take(self, number: int, out: Array) -> None:
         """Fill out [2, L, L, L] with the output of that number. StreamTimeout, DataError where another came."""
@@ -51,7 +51,7 @@ class Inlet(Protocol):
         ...
 
 
-def about(number: int, part: Slab, fields: Array) -> npt.NDArray[np.int64]:
+def slab_header(number: int, part: Slab, fields: Array) -> npt.NDArray[np.int64]:
     """What travels with a slab."""
     return np.array([number, part.first, part.planes, checksum(fields)], np.int64)
 
@@ -84,7 +84,7 @@ class MemoryOutlet:
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         """shape: of this rank's slab."""
-        self.clock = Clock()
+        self.clock = SideClock()
         self._kept = np.zeros((KEPT, *shape))
 
     def put(self, number: int, fields: Array) -> None:
@@ -99,7 +99,7 @@ class MemoryInlet:
     """A twin alone: it has all states in memory."""
 
     def __init__(self, states: Sequence[Array]) -> None:
-        self.clock = Clock()
+        self.clock = SideClock()
         self._states = states
 
     def take(self, number: int, out: Array) -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from dlio_bench.benchmarks.layouts import require_layout
 from dlio_bench.datagen import objects
 from dlio_bench.datagen.claim import await_maker
-from dlio_bench.datagen.dataset import Dataset, missing_or_resized, open_dataset
+from dlio_bench.datagen.dataset import Dataset, changed_files, open_dataset
 from dlio_bench.datagen.generate import generate
 from dlio_bench.datagen.layout import TRAIN, VALIDATION, Layout
 from dlio_bench.datagen.manifest import spec_digest
@@ -25,7 +25,7 @@ from dlio_bench.harness.plan.policies import WEBDATASET
 from dlio_bench.harness.readers import web_shards
 from dlio_bench.harness.readers.registry import view_of
 from dlio_bench.harness.storage.direct import alignment_of, require_folder
-from dlio_bench.harness.storage.object_store import mirrored, require_ranges
+from dlio_bench.harness.storage.object_store import mirror_tables, require_ranges
 from dlio_bench.harness.storage.pfs.cache import PAGE
 from dlio_bench.units import format_bytes
 
@@ -52,18 +52,18 @@ class Source(Struct, frozen=True):
         return (self.folder / "manifest.json").exists()
 
 
-def located(options: Options) -> Options:
+def with_local_tables(options: Options) -> Options:
     """The options with a folder for --data: of a dataset in an object store, that of its tables' copies."""
     if options.data is None or not (url := objects.url_of(options.data)):
         return options
-    return replace(options, data=mirrored(url, cache_folder(options.cache_dir)))
+    return replace(options, data=mirror_tables(url, cache_folder(options.cache_dir)))
 
 
 def source(request: Request, held: Sequence[int] = ()) -> Source:
     """Which data a run will read; writes nothing. `held`: see Request.files. DataError, UsageError."""
     options, layout = request.options, request.layout
     if options.data is not None:
-        dataset = _given(options.data, layout)
+        dataset = _open_given(options.data, layout)
         whole = request.inference is not None  # goes over all splits
         read = dataset.manifest.files if whole else dataset.training_files
         stored = sum(file.bytes for file in read)
@@ -92,7 +92,7 @@ def require_direct(source: Source) -> None:
         require_folder(source.folder)
 
 
-def await_given(options: Options, progress: Progress) -> None:
+def await_generation(options: Options, progress: Progress) -> None:
     """Wait while another process still generates the dataset that --data names."""
     if options.data is not None and not options.dry_run and not (options.data / "manifest.json").exists():
         await_maker(options.data, _waiting(options.data, progress))
@@ -131,7 +131,7 @@ def _require_room(options: Options, stored: int, files: int) -> None:
         )
 
 
-def _given(folder: Path, layout: Layout) -> Dataset:
+def _open_given(folder: Path, layout: Layout) -> Dataset:
     """Open --data DIR. UsageError if it belongs to another workload; DataError if it is incomplete."""
     dataset = open_dataset(folder)
     require_ranges(dataset)
@@ -144,7 +144,7 @@ def _given(folder: Path, layout: Layout) -> Dataset:
             "fits."
         )
     require_layout(dataset, replace(layout, fill=manifest.fill))
-    if bad := missing_or_resized(dataset):
+    if bad := changed_files(dataset):
         more = f" and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
         raise DataError(
             f"The dataset in {dataset.home} is incomplete: {'; '.join(bad[:NAMED])}{more}. Restore the files, or "
@@ -161,7 +161,7 @@ def make_shards(job: Job, dataset: Dataset, progress: Progress) -> list[str]:
     rows = [row for row in job.readers.values() if row.delivery == WEBDATASET]
     if not rows:
         return []
-    view = view_of(rows[0], dataset, job.view, job.decoded(dataset))
+    view = view_of(rows[0], dataset, job.view, job.decoder(dataset))
     return [shards_of(dataset, view.fields, progress)]
 
 
@@ -177,6 +177,6 @@ def shards_of(dataset: Dataset, fields: tuple[str, ...], progress: Progress) -> 
     total = web_shards.make(dataset, fields, show)
     folder = web_shards.folder_of(dataset, fields)
     if wrote:
-        progress.done()
+        progress.clear()
         print(f"Made {format_bytes(total)} of tar shards for webdataset in {folder}. They stay there.", file=sys.stderr)
     return f"webdataset reads tar shards of {', '.join(fields)}: {format_bytes(total)} in {folder}"

@@ -23,7 +23,7 @@ from dlio_bench.harness.plan.shape import ONE_ORDER, PIPELINE
 from dlio_bench.harness.plan.validation import Passes, epochs_of, share
 from dlio_bench.harness.readers.placed.tiers import Tiers
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
-from dlio_bench.harness.streams.crew import Layout, model_of
+from dlio_bench.harness.streams.crew import CrewLayout, model_of
 from dlio_bench.harness.streams.settings import Streaming
 
 MEMORY = "memory"  # in `left_open`, beside the names of the tiers
@@ -82,7 +82,7 @@ class Job(SavedJob, frozen=True, kw_only=True):
         """The workload in the variant of its data."""
         return find(self.workload).of(self.options.variant)
 
-    def decoded(self, dataset: Dataset) -> Decode | None:
+    def decoder(self, dataset: Dataset) -> Decode | None:
         """What the application makes of a sample, with --decode."""
         decode = self.application.decode
         return decode(dataset) if self.decode and decode is not None else None
@@ -98,10 +98,10 @@ class Job(SavedJob, frozen=True, kw_only=True):
         return self.nodes * self.ranks_per_node
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> CrewLayout:
         """Where its ranks are, those that publish streams included."""
         producers = 0 if self.streaming is None else self.streaming.producers
-        return Layout(self.nodes, self.ranks_per_node, producers, len(self.models))
+        return CrewLayout(self.nodes, self.ranks_per_node, producers, len(self.models))
 
     @property
     def model_per_node(self) -> int:
@@ -179,7 +179,7 @@ def passes_of(job: Job, dataset: Dataset) -> dict[str, Passes]:
         return {}
     workload = job.application
     orders = {
-        name: find_order(validation_order(executed(row, workload, shape), workload))
+        name: find_order(validation_order(resolved_policy(row, workload, shape), workload))
         for name, row in job.readers.items()
     }
     samples = min(share(order, shape) for order in orders.values())
@@ -206,7 +206,7 @@ def _shape(job: Job, samples: int, files: Sequence[FileEntry], last: str, first:
     return Shape(samples, job.model_ranks, job.batch, bounds, job.model_per_node, job.options.shard, last, first)
 
 
-def executed(row: Policy, workload: Workload, shape: Shape) -> Policy:
+def resolved_policy(row: Policy, workload: Workload, shape: Shape) -> Policy:
     """The row with its order on this shape: some pipelines have another order if each rank has only one file."""
     pipeline = workload.upstream
     if row.delivery != OWN or pipeline is None or pipeline.with_one_file is None or shape.files // shape.ranks != 1:
@@ -221,14 +221,14 @@ def validation_order(row: Policy, workload: Workload) -> str:
     return workload.validation.order or row.order
 
 
-def spelled(reader: str, order: str | None, placement: str | None, delivery: str | None) -> str:
+def reader_name(reader: str, order: str | None, placement: str | None, delivery: str | None) -> str:
     """The name of a reader with the axes that the user set: 'naive+order=global-shuffle'."""
     axes = zip(AXES, (order, placement, delivery), strict=True)
     return "+".join([reader, *(f"{axis}={value}" for axis, value in axes if value)])
 
 
 def policy(name: str, workload: Workload) -> Policy:
-    """The row that a `spelled` name means for a workload. UsageError if there is none, or if its axes do not fit."""
+    """The row that a reader's name means for a workload. UsageError if there is none, or if its axes do not fit."""
     reader, *parts = name.split("+")
     axes = policies.axes_of(name, parts)
     pipeline = workload.upstream

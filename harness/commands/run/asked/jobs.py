@@ -24,7 +24,7 @@ from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.asked.refusals import cache_regime, emulation
 from dlio_bench.harness.commands.run.asked.request import Request
 from dlio_bench.harness.commands.run.asked.sizing import TrialSize
-from dlio_bench.harness.commands.run.asked.training import Validation, models_listed
+from dlio_bench.harness.commands.run.asked.training import Validation, parse_models
 from dlio_bench.harness.ground import defaults
 from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.readers.placed.room import Room, no_tier, require_asked
@@ -56,7 +56,7 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
     pfs = _emulation(request, folder)
     planned = []
     for nodes in options.nodes:
-        options = request.options.at(nodes)
+        options = request.options.at_node_count(nodes)
         allocation.require(allocated, nodes)
         virtual = nodes > 1 and allocated is None
         per_node = options.ranks_per_node * len(request.models)
@@ -101,8 +101,8 @@ def jobs(request: Request, size: TrialSize, folder: Path, validation: Validation
             models=request.models,
         )
         _require_memory(job)
-        job = replace(job, tiers=tiers_of(job), left_open=left_open(job))
-        planned.append(replace(job, options=decided(job, request, folder)))
+        job = replace(job, tiers=tiers_of(job), left_open=undecided_tiers(job))
+        planned.append(replace(job, options=resolved_options(job, request, folder)))
     return planned
 
 
@@ -141,7 +141,7 @@ def tiers_of(job: Job) -> Tiers:
     return replace(tiers, rates=rates)
 
 
-def left_open(job: Job) -> tuple[str, ...]:
+def undecided_tiers(job: Job) -> tuple[str, ...]:
     """The sizes that real nodes find out for themselves, because neither the user nor a description gives them."""
     if not job.real:
         return ()
@@ -160,9 +160,9 @@ def _rates(system: System, job: Job) -> dict[str, float]:
     SC'21, section 4, compares a node's share of the PFS with a thread's share of a tier; here the threads of a node
     share both. A network that nobody has measured (rate 0) is left out.
     """
-    tiers = {tier.name: tier.read.at(tier.threads) / tier.threads for tier in system.tiers[1:]}
+    tiers = {tier.name: tier.read.rate_for(tier.threads) / tier.threads for tier in system.tiers[1:]}
     threads = job.threads * job.ranks_per_node
-    rates = {PFS: min(system.pfs.at(job.nodes) / job.nodes, system.pfs_link) / threads, **tiers}
+    rates = {PFS: min(system.pfs.rate_for(job.nodes) / job.nodes, system.pfs_link) / threads, **tiers}
     if system.network:
         rates[REMOTE] = min(system.network, max(tiers.values()))
     return {name: rate * MB for name, rate in rates.items()}
@@ -170,7 +170,7 @@ def _rates(system: System, job: Job) -> dict[str, float]:
 
 def require_machine(options: Options) -> None:
     """UsageError if this machine is too small for so many virtual nodes."""
-    per_node = options.ranks_per_node * len(models_listed(options.models))
+    per_node = options.ranks_per_node * len(parse_models(options.models))
     ranks = max(options.nodes) * per_node
     if max(options.nodes) == 1 or allocation.nodes() is not None:
         return
@@ -215,12 +215,12 @@ def _require_memory(job: Job) -> None:
         )
 
 
-def decided(job: Job, request: Request, data: Path) -> Options:
+def resolved_options(job: Job, request: Request, data: Path) -> Options:
     """Options that make this job again, with all that was decided. Paths are absolute. data: folder or URL."""
     options = request.options
     _, is_profile, profile = options.compute.partition(PROFILE)
     return replace(
-        options.unmeasured,
+        options.measured_options,
         nodes=(job.nodes,),
         scale_from="",
         readers=tuple(job.readers),
@@ -254,15 +254,15 @@ def decided(job: Job, request: Request, data: Path) -> Options:
     )
 
 
-def kept(reader: str, job: Job, request: Request, dataset: Dataset) -> dict[str, Any]:
+def options_document(reader: str, job: Job, request: Request, dataset: Dataset) -> dict[str, Any]:
     """Options, in JSON's own types, that make this job again for one of its readers."""
     data = Path(dataset.store) if dataset.store else dataset.folder.resolve()
-    again = replace(decided(job, request, data), readers=(reader,), variant=dataset.manifest.variant)
+    again = replace(resolved_options(job, request, data), readers=(reader,), variant=dataset.manifest.variant)
     return dict(msgspec.to_builtins(again, enc_hook=str))
 
 
-def restored(document: Mapping[str, Any]) -> Options:
-    """The options that `kept` made. ValueError for a document that it did not make."""
+def options_from_document(document: Mapping[str, Any]) -> Options:
+    """The options that `options_document` made. ValueError for a document that it did not make."""
     if unknown := sorted(set(document) - {field.name for field in fields(Options)}):
         raise ValueError(f"options.{unknown[0]} is no option of this version")
     options: Options = msgspec.convert(document, Options, dec_hook=path_of)

@@ -457,7 +457,7 @@ class Options(ReaderOptions, frozen=True):
         return Outcome(self.junit, self.markdown, self.require)
 
     @property
-    def unmeasured(self) -> "Options":
+    def measured_options(self) -> "Options":
         """Without the options that change nothing in what is measured."""
         return replace(self, out=None, limits=None, junit=None, markdown=None, require=None, json=False, verbose=False)
 
@@ -466,6 +466,6 @@ class Options(ReaderOptions, frozen=True):
         """--compute without its detail: none, emulate, train or infer."""
         return self.compute.partition(":")[0]
 
-    def at(self, nodes: int) -> "Options":
+    def at_node_count(self, nodes: int) -> "Options":
         """The options of one node count."""
         return replace(self, **self.by_nodes.get(nodes, {}))

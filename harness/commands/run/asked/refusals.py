@@ -17,7 +17,7 @@ from dlio_bench.harness.commands.checkpoints.parts import default_shards, parts
 from dlio_bench.harness.commands.run.asked.job import reads_by_tensorflow
 from dlio_bench.harness.commands.run.asked.options import COLD, Options
 from dlio_bench.harness.commands.run.asked.tracing import TENSORFLOW
-from dlio_bench.harness.commands.run.asked.training import INFER, TRAIN, models_listed
+from dlio_bench.harness.commands.run.asked.training import INFER, TRAIN, parse_models
 from dlio_bench.harness.ground.options import DIRECT
 from dlio_bench.harness.plan.model_parallel import require_pipelined, require_readable
 from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, OWN, REDRAWN, STREAM, TORCH, WEBDATASET, Policy
@@ -197,7 +197,7 @@ def require_values(options: Options) -> None:
     """UsageError for numbers that do not fit together."""
     if options.step_scale and options.mode != "emulate":
         raise UsageError(f"--step-scale scales emulated compute, and --compute is {options.compute}. Leave one out.")
-    ranks = max(options.nodes) * options.ranks_per_node * len(models_listed(options.models))
+    ranks = max(options.nodes) * options.ranks_per_node * len(parse_models(options.models))
     if len(options.step_scale) > ranks:
         raise UsageError(
             f"--step-scale {','.join(f'{factor:g}' for factor in options.step_scale)} has {len(options.step_scale)} "
@@ -232,7 +232,7 @@ def _require_checkpoint_load(options: Options) -> None:
         raise UsageError("--predict foresees no checkpoints beside the input. Leave it or --checkpoint-load out.")
     model = models_by_name()[options.checkpoint_load]
     for nodes in options.nodes:
-        ranks = nodes * options.ranks_per_node * len(models_listed(options.models))
+        ranks = nodes * options.ranks_per_node * len(parse_models(options.models))
         parts(model, ranks, default_shards(model, ranks), SHARDED, options.checkpoint_load_fraction)
 
 

@@ -17,15 +17,15 @@ from dlio_bench.datagen.layout import PHYSICAL, TRAIN, VALIDATION, Layout
 from dlio_bench.errors import UsageError, refuse
 from dlio_bench.harness.cluster import watch
 from dlio_bench.harness.commands.run.asked import refusals, training
-from dlio_bench.harness.commands.run.asked.job import policy, spelled, validation_order
+from dlio_bench.harness.commands.run.asked.job import policy, reader_name, validation_order
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.asked.sizing import (
     Minimum,
     TrialSize,
     files_needed,
     most_files,
-    parted,
-    shortened,
+    shorten,
+    split_passes,
     trial_size,
 )
 from dlio_bench.harness.commands.run.asked.training import Inference, TrainedModel, Training, Validation
@@ -93,9 +93,9 @@ class Request(Struct, frozen=True):
         fixed = options.predict or {options.epochs, options.steps, options.steps_per_epoch} != {None}
         return bool(self.minimum.seconds) and self.is_unpaced and not fixed
 
-    def needed(self, batch: int) -> int:
+    def needed_steps(self, batch: int) -> int:
         """Steps of a trial with this batch."""
-        return self.minimum.needed(self.step_seconds(batch))
+        return self.minimum.steps_needed(self.step_seconds(batch))
 
     @property
     def view_bytes(self) -> float:
@@ -133,7 +133,7 @@ class Request(Struct, frozen=True):
             most_bytes=max(0, most - reserved),
             ranks=ranks,
             batch=options.batch,
-            dealt=self._dealt,
+            dealt=self._deals_files,
         )
         return files, self._whole_epochs(files * layout.samples_per_file)
 
@@ -154,7 +154,7 @@ class Request(Struct, frozen=True):
             needed=self._steps_of_data(chosen.batch),
             asked_epochs=asked,
             held=[int(size / self.view_bytes) for size in held] if self.minimum.seconds else [],
-            dealt=self._dealt,
+            dealt=self._deals_files,
             pass_steps=(self.options.steps_per_epoch or 0) * (asked or 1),
         )
         return {TRAIN: training} | ({VALIDATION: self._validation_files(training)} if self.validation else {})
@@ -165,10 +165,10 @@ class Request(Struct, frozen=True):
             return max(self.options.steps, STEPS)
         if self.options.tiny:  # small samples are slow to make
             return STEPS
-        return None if self.is_unpaced and self.minimum.seconds else self.needed(batch)
+        return None if self.is_unpaced and self.minimum.seconds else self.needed_steps(batch)
 
     @property
-    def _dealt(self) -> bool:
+    def _deals_files(self) -> bool:
         """Whether the order of a reader deals whole files to the ranks."""
         return any(order_of(row).name not in OF_SAMPLES for row in self.readers.values())
 
@@ -191,7 +191,7 @@ class Request(Struct, frozen=True):
             batch=self.options.batch,
             epochs=self.epochs,
             whole=self.last == KEEP,
-            needed=self.needed,
+            needed=self.needed_steps,
         )
 
     def passes(self, validation_samples: int, size: TrialSize) -> tuple[Validation | None, tuple[str, ...]]:
@@ -221,24 +221,24 @@ class Request(Struct, frozen=True):
         options = self.options
         whole = self._whole_epochs(samples)
         if options.steps_per_epoch is not None:
-            return parted(
+            return split_passes(
                 whole,
                 samples,
                 ranks=self.most_ranks,
                 steps=options.steps_per_epoch,
                 epochs=options.epochs,
-                needed=self.needed(whole.batch),
+                needed=self.needed_steps(whole.batch),
             )
         if options.steps is None:
             return whole
-        return shortened(whole, samples, ranks=self.most_ranks, steps=options.steps, epochs=options.epochs)
+        return shorten(whole, samples, ranks=self.most_ranks, steps=options.steps, epochs=options.epochs)
 
 
 def look_up(options: Options) -> Request:
     """Resolve options. UsageError for those that are unknown, out of range, or do not fit together."""
     workload = registry.find(options.workload).of(options.variant)
     axes = (options.orders or (None,), options.placements or (None,), options.deliveries or (None,))
-    readers = {name: policy(name, workload) for name in (spelled(*row) for row in product(options.readers, *axes))}
+    readers = {name: policy(name, workload) for name in (reader_name(*row) for row in product(options.readers, *axes))}
     rows = tuple(readers.values())
     refusals.require_readers(options, workload, rows)
     refusals.require_values(options)
@@ -259,7 +259,7 @@ def look_up(options: Options) -> Request:
     notes: tuple[str, ...] = ()
     if every and streams is not None and not streams.how.known:  # of which nobody asked for any
         every, notes = 0, (NO_PASSES,)
-    dealt = {name: as_dealt(row, streams) for name, row in readers.items()}
+    dealt = {name: with_stream_order(row, streams) for name, row in readers.items()}
     return Request(options, dealt, workload, layout, step, scale, every, trained, inferred, streams, several, notes)
 
 
@@ -297,7 +297,7 @@ def streaming_of(options: Options, rows: Sequence[Policy]) -> Streaming | None:
     if not options.inline:
         adios.require()
     producers = 0 if options.inline else options.producers or 1
-    queue, timeout = options.stream_queue or QUEUE, watch.allowed() or FOR_EVER
+    queue, timeout = options.stream_queue or QUEUE, watch.timeout() or FOR_EVER
     return Streaming(mode.name, producers, engine, queue, full, timeout, transport)
 
 
@@ -318,7 +318,7 @@ def _require_demanded(options: Options) -> None:
     )
 
 
-def as_dealt(row: Policy, streaming: Streaming | None) -> Policy:
+def with_stream_order(row: Policy, streaming: Streaming | None) -> Policy:
     """The row with what its streams promise."""
     if row.delivery != STREAM or streaming is None:
         return row

@@ -24,7 +24,7 @@ class Minimum(Struct, frozen=True):
         """Fewest steps."""
         return TIMED_STEPS if self.seconds else STEPS
 
-    def needed(self, step_seconds: float) -> int:
+    def steps_needed(self, step_seconds: float) -> int:
         """Steps that make a trial, if each takes so many seconds (0: not known)."""
         return max(self.steps, math.ceil(self.seconds / step_seconds - 1e-9) if step_seconds else 0)
 
@@ -92,7 +92,7 @@ def trial_size(
     return TrialSize(chosen, epochs, tuple(notes), trial_steps=steps * epochs)
 
 
-def shortened(whole: TrialSize, samples: int, *, ranks: int, steps: int, epochs: int | None = None) -> TrialSize:
+def shorten(whole: TrialSize, samples: int, *, ranks: int, steps: int, epochs: int | None = None) -> TrialSize:
     """Trials of at most `steps` steps, in epochs of equal length, over a dataset of `samples`.
 
     epochs: the most, given by the user.
@@ -116,7 +116,7 @@ def shortened(whole: TrialSize, samples: int, *, ranks: int, steps: int, epochs:
     return TrialSize(whole.batch, taken, (*notes, f"a trial is cut to {cut_to}"), each, each * taken)
 
 
-def parted(
+def split_passes(
     whole: TrialSize, samples: int, *, ranks: int, steps: int, needed: int, epochs: int | None = None
 ) -> TrialSize:
     """Trials in epochs of `steps` steps, each a part of a pass over a dataset of `samples`.

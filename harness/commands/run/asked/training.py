@@ -96,7 +96,7 @@ def resolve(
             "or train separately with --exchange none."
         )
     require_libraries(options.exchange)
-    return training if options.resume is None else _resumed(training, options, options.resume, rows)
+    return training if options.resume is None else _resume_training(training, options, options.resume, rows)
 
 
 def _require_one_update(model: Model, options: Options) -> None:
@@ -108,7 +108,7 @@ def _require_one_update(model: Model, options: Options) -> None:
         )
 
 
-def _resumed(training: Training, options: Options, folder: Path, rows: Sequence[Policy]) -> Training:
+def _resume_training(training: Training, options: Options, folder: Path, rows: Sequence[Policy]) -> Training:
     """The training that continues a checkpoint: one trial, with the checkpoint's seed. UsageError; DataError."""
     for flag, given, only in (("--trials", options.trials, 1), ("--warmup-trials", options.warmup_trials, 0)):
         if given not in (None, only):
@@ -246,7 +246,7 @@ class TrainedModel(Struct, frozen=True):
     rate: float | None = None
 
 
-def models_listed(text: str | None) -> tuple[TrainedModel, ...]:
+def parse_models(text: str | None) -> tuple[TrainedModel, ...]:
     """The models that --models names; one without it. UsageError for text that names none."""
     if text is None:
         return (TrainedModel(),)
@@ -275,7 +275,7 @@ def _model(text: str, name: str) -> TrainedModel:
 
 def models_of(options: Options, rows: Sequence[Policy]) -> tuple[TrainedModel, ...]:
     """The models of a run. UsageError for options and readers (`rows`) that do not go with several."""
-    models = models_listed(options.models)
+    models = parse_models(options.models)
     if any(model.network for model in models) and (options.mode != TRAIN or ":" in options.compute):
         why = "names one too" if options.mode == TRAIN else "trains none"
         raise UsageError(

@@ -14,13 +14,13 @@ from dlio_bench.components import CODE
 from dlio_bench.datagen.random_bytes import SEED_LIMIT
 from dlio_bench.errors import EnvironmentFailure
 from dlio_bench.free_space import free_bytes
-from dlio_bench.harness.cluster.comm import Comm, together
+from dlio_bench.harness.cluster.comm import Comm, run_on_all_ranks
 from dlio_bench.harness.commands.checkpoints import sets
 from dlio_bench.harness.commands.checkpoints.options import SHARDED
-from dlio_bench.harness.commands.checkpoints.parts import Part, default_shards, parts, total
-from dlio_bench.harness.commands.checkpoints.transfer import Content, Hands, placed
+from dlio_bench.harness.commands.checkpoints.parts import FilePart, default_shards, parts, total
+from dlio_bench.harness.commands.checkpoints.transfer import Content, Hands, parts_of_rank
 from dlio_bench.harness.commands.run.measured.observer import After, Observer, Rank, Running, Segment
-from dlio_bench.harness.machine.temp_folders import outlasted_folder
+from dlio_bench.harness.machine.temp_folders import outliving_folder
 from dlio_bench.harness.storage import cache
 from dlio_bench.reports.document.trials import RankLoad
 from dlio_bench.units import format_bytes
@@ -38,9 +38,9 @@ class CheckpointsBeside(Observer):
 
     phases = ("checkpoint",)
 
-    def __init__(self, comm: Comm, hands: Hands, chosen: list[Part], place: Path, every: int) -> None:
+    def __init__(self, comm: Comm, hands: Hands, chosen: list[FilePart], place: Path, every: int) -> None:
         self._comm, self._hands, self._place, self._every = comm, hands, place, every
-        self._mine, self._theirs = placed(chosen, comm.rank), placed(chosen, (comm.rank + 1) % comm.size)
+        self._mine, self._theirs = parts_of_rank(chosen, comm.rank), parts_of_rank(chosen, (comm.rank + 1) % comm.size)
         self._number = 0  # of the checkpoint, over all trials: each has a content of its own
         self._step, self._first, self._load = 0, 0, RankLoad()
 
@@ -70,7 +70,7 @@ class CheckpointsBeside(Observer):
             self._forget(self._number - KEPT)
         written = self._hands.write(folder, self._mine, self._number, fsync=True)
         ended = time.perf_counter()
-        if track := recorder.here():
+        if track := recorder.current_track():
             track.add(WRITE, began, ended, written.bytes)
         load = self._load
         load.seconds.append(ended - began)
@@ -83,13 +83,13 @@ class CheckpointsBeside(Observer):
         """See Observer. All ranks call it together: another rank compares what each wrote last. DataError."""
         numbers = self._comm.allgather(self._number if self._load.seconds else 0)
         writer = (self._comm.rank + 1) % self._comm.size
-        cached = together(self._comm, lambda: self._dropped(numbers[writer]))[self._comm.rank]
-        compared = together(self._comm, lambda: self._compare(numbers[writer]))[self._comm.rank]
+        cached = run_on_all_ranks(self._comm, lambda: self._drop_from_cache(numbers[writer]))[self._comm.rank]
+        compared = run_on_all_ranks(self._comm, lambda: self._compare(numbers[writer]))[self._comm.rank]
         for number in range(max(self._first, self._number - KEPT) + 1, self._number + 1):
             self._forget(number)
         trial.times.load = replace(self._load, compared_bytes=compared, compared_cached=cached)
 
-    def _dropped(self, number: int) -> int | None:
+    def _drop_from_cache(self, number: int) -> int | None:
         """Have this host forget what it will read; bytes that it has in memory still, None: nobody can know.
 
         A writer on this host has left them there. They are durable, so that nothing of them is lost.
@@ -130,8 +130,8 @@ def checkpoints_beside(rank: Rank) -> Iterator[CheckpointsBeside | None]:
         return
     model, below = models_by_name()[options.checkpoint_load], Path(options.checkpoint_load_dir or rank.folder.parent)
     chosen = parts(model, comm.size, default_shards(model, comm.size), SHARDED, options.checkpoint_load_fraction)
-    together(comm, lambda: _require_space(below, KEPT * total(chosen)) if comm.rank == 0 else None)
-    with outlasted_folder(FOLDER, below) if comm.rank == 0 else nullcontext(below) as made:
+    run_on_all_ranks(comm, lambda: _require_space(below, KEPT * total(chosen)) if comm.rank == 0 else None)
+    with outliving_folder(FOLDER, below) if comm.rank == 0 else nullcontext(below) as made:
         place = Path(comm.allgather(str(made))[0])
         with closing(Hands(Content(rank.job.seed % SEED_LIMIT))) as hands:
             yield CheckpointsBeside(comm, hands, chosen, place, options.checkpoint_load_every)

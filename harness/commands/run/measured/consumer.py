@@ -16,7 +16,7 @@ from dlio_bench.counters import Cost
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import DataError
 from dlio_bench.harness.cluster.comm import Comm
-from dlio_bench.harness.readers.session import SampleView, planned
+from dlio_bench.harness.readers.session import SampleView, plan_batches
 from dlio_bench.harness.storage.extents import ExtentReader
 from dlio_bench.harness.timeline import StepLog
 
@@ -72,7 +72,7 @@ class Consumer:
     def finish(self) -> None:
         """Log the bytes taken. Call this once, after the clock has stopped."""
         for step, (ids, _, _, taken) in self._prepared.items():
-            self._enter(step, ids, _marks(_seeds(ids), _weighed(taken)))
+            self._enter(step, ids, _marks(_seeds(ids), _weighted_sums(taken)))
 
     def _enter(self, step: int, ids: Ids, marks_of_step: Words) -> None:
         size = len(ids)  # the rest of a smaller last batch stays -1
@@ -87,7 +87,7 @@ def marks(batch: Batch) -> Words:
     for block in batch.blocks:
         # "clip" saves a pass: all positions are inside
         if block.data.size:
-            total += _weighed(block.data.take(_positions(draws, block.starts), mode="clip"))
+            total += _weighted_sums(block.data.take(_positions(draws, block.starts), mode="clip"))
     return _marks(seeds, total)
 
 
@@ -115,7 +115,7 @@ def _positions(draws: Words, starts: Ids) -> Ids:
     return result
 
 
-def _weighed(taken: Bytes) -> Words:
+def _weighted_sums(taken: Bytes) -> Words:
     """The weighted sum of each sample's bytes, uint64 [batch]."""
     total: Words = taken.astype(np.uint64) @ _WEIGHT
     return total
@@ -126,27 +126,27 @@ def _marks(seeds: Words, total: Words) -> Words:
     return result
 
 
-def damaged(batch: Batch, sample_view: SampleView) -> list[str]:
+def find_damage(batch: Batch, sample_view: SampleView) -> list[str]:
     """Compare every field of every sample with its CRC32C from generation; a line for each that differs.
 
     A decoded sample is compared byte for byte with a decoding of fields that are read here and pass their CRC32C.
     """
     if sample_view.decode is None:
-        return _damaged_fields(batch, sample_view.dataset, sample_view.fields)
-    return _damaged_decoded(batch, sample_view)
+        return _field_damage(batch, sample_view.dataset, sample_view.fields)
+    return _decoded_damage(batch, sample_view)
 
 
-def _damaged_decoded(batch: Batch, sample_view: SampleView) -> list[str]:
+def _decoded_damage(batch: Batch, sample_view: SampleView) -> list[str]:
     dataset, fields, decode = sample_view.dataset, sample_view.fields, sample_view.decode
     assert decode is not None
-    raw = planned(SampleView(dataset, fields), [(0, [batch.ids])])[0]
+    raw = plan_batches(SampleView(dataset, fields), [(0, [batch.ids])])[0]
     buffer = np.empty(raw.bytes, dtype=np.uint8)
     extents = ExtentReader(dataset, fields)
     try:
         extents.read(batch.ids, memoryview(buffer), Cost())
     finally:
         extents.close()
-    lines = _damaged_fields(Batch(batch.ids, (Block(buffer, raw.starts),)), dataset, fields)
+    lines = _field_damage(Batch(batch.ids, (Block(buffer, raw.starts),)), dataset, fields)
     files, _, _, sizes = dataset.locate(batch.ids, fields)
     ends = raw.starts[:-1, None] + np.cumsum(sizes, axis=1)
     parts = [
@@ -160,7 +160,7 @@ def _damaged_decoded(batch: Batch, sample_view: SampleView) -> list[str]:
     return lines
 
 
-def _damaged_fields(batch: Batch, dataset: Dataset, view: Sequence[str]) -> list[str]:
+def _field_damage(batch: Batch, dataset: Dataset, view: Sequence[str]) -> list[str]:
     files, _, _, delivered = dataset.locate(batch.ids, view)
     expected = dataset.checksums(batch.ids, view)
     lines = []

@@ -20,7 +20,7 @@ from dlio_bench.counters import EpochCost, PassCost
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.cluster.job import path_of
 from dlio_bench.harness.commands.run.asked.job import Job
-from dlio_bench.harness.ground.launching import brought_back
+from dlio_bench.harness.ground.launching import read_result
 from dlio_bench.harness.storage.cache import CpuShares, Residency
 from dlio_bench.reports.document.environment import Environment
 from dlio_bench.reports.document.trials import Inference, RankLoad, Reduced
@@ -103,10 +103,10 @@ class ReaderMeasured(Struct, frozen=True, kw_only=True):
 
 def save(measured: Struct, path: Path) -> None:
     """Write a document, whole or not at all."""
-    write_whole(path, msgspec.json.encode(measured, enc_hook=_plain))
+    write_whole(path, msgspec.json.encode(measured, enc_hook=_as_json_value))
 
 
-def _plain(value: object) -> int | float | str:
+def _as_json_value(value: object) -> int | float | str:
     """NumPy's numbers as Python's, and paths as texts."""
     if isinstance(value, Path):
         return str(value)
@@ -117,7 +117,7 @@ def _plain(value: object) -> int | float | str:
 
 def load(path: Path, kind: type[T]) -> T:
     """What the ranks left in a file. EnvironmentFailure if it is not there."""
-    return msgspec.json.decode(brought_back(path, "choose one with --out"), type=kind, dec_hook=path_of)
+    return msgspec.json.decode(read_result(path, "choose one with --out"), type=kind, dec_hook=path_of)
 
 
 def write_steps(path: Path, trials: Sequence[Mapping[str, Array]], comm: Comm) -> None:
@@ -129,10 +129,10 @@ def write_steps(path: Path, trials: Sequence[Mapping[str, Array]], comm: Comm) -
     with archive_of(path) if comm.rank == 0 else nullcontext() as archive:
         for name, first in trials[0].items():
             if name in ALIKE:
-                add(archive, name, first.dtype, first.shape, [first])
+                add_array(archive, name, first.dtype, first.shape, [first])
                 continue
             blocks = (block for arrays in trials for block in comm.blocks(np.asarray(arrays[name], order="C")))
-            add(archive, name, first.dtype, (len(trials), comm.size, *first.shape), blocks)
+            add_array(archive, name, first.dtype, (len(trials), comm.size, *first.shape), blocks)
 
 
 @contextmanager
@@ -145,7 +145,7 @@ def archive_of(path: Path) -> Iterator[ZipFile]:
         sync(path.parent)
 
 
-def add(
+def add_array(
     archive: ZipFile | None, name: str, kind: np.dtype[Any], shape: tuple[int, ...], blocks: Iterable[Array]
 ) -> None:
     """One array, whose parts come one after the other (numpy.lib.format; the zip entry as np.savez makes it).

@@ -33,7 +33,7 @@ class Elapsed(Struct, frozen=True):
     met: bool
 
 
-def run(
+def run_steps(
     comm: Comm,
     batches: Iterator[Batch | None],
     steps: Sequence[npt.NDArray[np.int64]],

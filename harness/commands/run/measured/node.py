@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from dlio_bench.datagen import objects
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.errors import EnvironmentFailure
-from dlio_bench.harness.cluster.comm import Comm, together
+from dlio_bench.harness.cluster.comm import Comm, run_on_all_ranks
 from dlio_bench.harness.cluster.environment import host_name
 from dlio_bench.harness.commands.run.asked.job import MEMORY, Job
 from dlio_bench.harness.machine.memory import memory_bytes
 from dlio_bench.harness.machine.mounts import memory_backed, network_filesystem
-from dlio_bench.harness.machine.temp_folders import outlasted_folder
+from dlio_bench.harness.machine.temp_folders import outliving_folder
 from dlio_bench.harness.readers.placed.room import Room, no_tier, require_fitting
 from dlio_bench.harness.readers.placed.tiers import DISK, RAM
 from dlio_bench.harness.storage.pfs import process
@@ -33,7 +33,7 @@ FOLDERS = ("/tmp", "/var/tmp")
 
 
 @contextmanager
-def settled(job: Job, comm: Comm) -> Iterator[tuple[Job, dict[str, NodeRoom]]]:
+def settle_node_sizes(job: Job, comm: Comm) -> Iterator[tuple[Job, dict[str, NodeRoom]]]:
     """The job with what its real nodes decide, and each host's room; the folders go when the block is left.
 
     All ranks call it together and get the same job: sizes that were left open are the least of all nodes.
@@ -45,18 +45,18 @@ def settled(job: Job, comm: Comm) -> Iterator[tuple[Job, dict[str, NodeRoom]]]:
     with ExitStack() as stack:
         shared: dict[str, str] = {}
 
-        def look() -> tuple[str, NodeRoom] | None:
+        def inspect_node() -> tuple[str, NodeRoom] | None:
             if comm.rank % job.ranks_per_node:
                 return None
             folder = _folder(job, stack, shared) if _needs_folder(job) else None
-            room = _room(job, folder)
+            room = _measure_room(job, folder)
             _require_tier(job, room)
             return host_name(), room
 
         while True:
-            nodes = [node for node in together(comm, look) if node is not None]
+            nodes = [node for node in run_on_all_ranks(comm, inspect_node) if node is not None]
             place = nodes[comm.rank // job.ranks_per_node]
-            seen = together(comm, partial(_shared, job, place, nodes))
+            seen = run_on_all_ranks(comm, partial(_shared, job, place, nodes))
             if not any(seen):
                 break
             for folders in seen:
@@ -106,12 +106,12 @@ def _folder(job: Job, stack: ExitStack, shared: Mapping[str, str]) -> Path:
     """A folder of this node's own, which goes with `stack`. shared: see `local_storage`. EnvironmentFailure."""
     below = local_storage(job.local_tier, os.environ, shared)
     try:
-        return stack.enter_context(outlasted_folder(NODES, below))
+        return stack.enter_context(outliving_folder(NODES, below))
     except OSError as error:
         raise unusable(below, error) from error
 
 
-def _room(job: Job, folder: Path | None) -> NodeRoom:
+def _measure_room(job: Job, folder: Path | None) -> NodeRoom:
     """What this node offers; a tier whose size was given has what is free."""
     memory = memory_bytes() if MEMORY in job.left_open else job.node_memory
     room = Room(memory, job.staging_bytes * job.ranks_per_node, folder)
@@ -194,7 +194,7 @@ def mounts(job: Job, dataset: Dataset, comm: Comm) -> Iterator[Job]:
         return
     if job.store:
         store, node = objects.open_store(job.store), comm.rank // job.ranks_per_node
-        with process.opened(job.pfs, job.mounts, node, job.board) as slow:
+        with process.open_pace(job.pfs, job.mounts, node, job.board) as slow:
             store.pace = slow.request
             yield job
             store.pace = None
@@ -208,7 +208,7 @@ def mounts(job: Job, dataset: Dataset, comm: Comm) -> Iterator[Job]:
             emulation = stack.enter_context(emulation_of(spec, dataset, 1))
             return str(emulation.mounts[0]), str(emulation.board)
 
-        emulations = together(comm, mount)[:: job.ranks_per_node]
+        emulations = run_on_all_ranks(comm, mount)[:: job.ranks_per_node]
         board = emulations[comm.rank // job.ranks_per_node][1]
         yield replace(job, mounts=tuple(point for point, _ in emulations), board=board)
         comm.barrier()  # until all have closed their files

@@ -9,7 +9,7 @@ from msgspec import Struct
 from dlio_bench.batches import Batch, Ids
 from dlio_bench.harness.cluster.comm import Comm
 from dlio_bench.harness.commands.run.asked.job import Job
-from dlio_bench.harness.commands.run.measured.site import Site
+from dlio_bench.harness.commands.run.measured.site import RankSite
 from dlio_bench.harness.commands.run.measured.times import TrialTimes
 from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.readers.session import Reader
@@ -25,7 +25,7 @@ class Rank(Struct, frozen=True):
     them."""
 
     job: Job
-    site: Site
+    site: RankSite
     comm: Comm
     peers: Comm
     folder: Path

@@ -13,7 +13,7 @@ from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.commands.run.measured import producing, recording, validation
 from dlio_bench.harness.commands.run.measured.checkpoints_beside import checkpoints_beside
 from dlio_bench.harness.commands.run.measured.observer import Behind, Observer, Rank, Segment
-from dlio_bench.harness.commands.run.measured.outlook import begun
+from dlio_bench.harness.commands.run.measured.outlook import open_outlook
 from dlio_bench.harness.commands.run.measured.runtime_rows import RuntimeTraces
 from dlio_bench.harness.commands.run.measured.site import Delivered
 from dlio_bench.harness.storage.cache import HostCpu, host_cpu
@@ -33,7 +33,7 @@ class Caches(Observer):
         segment.trial.times.residency.append(rank.site.prepare_cache(rank.comm, rank.job.cache))
 
 
-class Counters(Observer):
+class CounterObserver(Observer):
     """Bytes that storage delivered by epoch, processor time of this process and its host, and how clocks ran apart."""
 
     def __init__(self, rank: Rank) -> None:
@@ -72,26 +72,26 @@ class Counters(Observer):
         trial.times.delivered += by_epoch
 
     def _count(self, segment: Segment) -> None:
-        self._delivered.append(self._site.delivered(segment.trial.reader.processes))
+        self._delivered.append(self._site.delivered_bytes(segment.trial.reader.processes))
 
 
 # Around all that the process of a rank does, before it knows of other ranks.
-PROCESSES: tuple[Callable[[Job, Path], AbstractContextManager[None]], ...] = (recording.begun,)
+PROCESSES: tuple[Callable[[Job, Path], AbstractContextManager[None]], ...] = (recording.record_spans,)
 # Parts the launched ranks into those that train, with their place among all, and others, which get None when they are
 # done: producers of streams.
 COMPANY: Callable[[Job, Dataset, Path, Comm], AbstractContextManager[tuple[Comm, Crew | None] | None]] = (
-    producing.company
+    producing.split_producers
 )
 # What the reader of each name delivers behind epochs: passes over the validation split.
 BEHIND_EPOCHS: Callable[[Job, Dataset], dict[str, list[Behind]]] = validation.behind_epochs
 # Each one's moments lie around those of the next.
 OBSERVERS: tuple[Callable[[Rank], AbstractContextManager[Observer | None]], ...] = (
     Caches,  # brings caches into the state that was asked for
-    recording.recorded,  # the spans of --trace
+    recording.open_spans,  # the spans of --trace
     producing.Publishing,  # what producers of streams have read
     RuntimeTraces,  # TensorFlow's operations
-    Counters,  # bytes, processor time, clocks
+    CounterObserver,  # bytes, processor time, clocks
     checkpoints_beside,  # --checkpoint-load
     validation.Validating,  # passes over the validation split
-    begun,  # what rank 0 tells while it is at work
+    open_outlook,  # what rank 0 tells while it is at work
 )

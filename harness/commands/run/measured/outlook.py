@@ -47,7 +47,7 @@ class Watched(Struct, frozen=True):
         return cls(times, per_epoch, job.batch, np.concatenate([[0], np.cumsum(np.concatenate(counts))]))
 
 
-def over(rows: Rows) -> int:
+def finished_steps(rows: Rows) -> int:
     """How many steps are over: rows are filled one after the other, from zeros."""
     return bisect_left(range(len(rows)), True, key=lambda step: bool(rows[step, -1] <= 0.0))
 
@@ -68,10 +68,10 @@ def rates(rows: Rows, first: int, done: int, now: float) -> tuple[int, float, fl
     return first, max(ended - began, 0.0), stalled
 
 
-def seen(watched: Watched, now: float) -> dict[str, Any]:
+def snapshot(watched: Watched, now: float) -> dict[str, Any]:
     """What the rows of a trial tell at a moment of their clock; see the fields of a status."""
     times, rows, per_epoch = watched.times, watched.times.log.clock, watched.per_epoch
-    done = over(rows)
+    done = finished_steps(rows)
     epoch, step = divmod(done, per_epoch)
     if done and not step and (done == len(rows) or rows[done, 0] == 0.0):
         epoch, step = epoch - 1, per_epoch  # the next one has not begun
@@ -108,7 +108,7 @@ def by_source(cost: Cost) -> dict[str, int]:
     }
 
 
-class Outlook(Observer):
+class StatusObserver(Observer):
     """Looks at the trial that is at work."""
 
     def __init__(self, job: Job, tell: Tell) -> None:
@@ -144,19 +144,19 @@ class Outlook(Observer):
         with self._lock:
             watched, self._watched = self._watched, None
         if watched is not None:
-            self._say(*watched)
+            self._write_status(*watched)
 
     def _look(self) -> None:
         while not self._over.wait(EVERY):
             with self._lock:  # so that nothing of a trial is told behind its last numbers
                 if self._watched is not None:
-                    self._say(*self._watched)
+                    self._write_status(*self._watched)
                 else:
                     self._tell_if_new({"event": SAMPLE}, None)
 
-    def _say(self, watched: Watched, trainer: Trainer) -> None:
+    def _write_status(self, watched: Watched, trainer: Trainer) -> None:
         with suppress(Exception):  # what cannot be told of a trial must not end it, nor the thread
-            told = seen(watched, time.perf_counter())
+            told = snapshot(watched, time.perf_counter())
             known = {"loss": trainer.loss, "bytes": by_source(watched.times.tally.so_far())}
             self._tell_if_new({"event": SAMPLE, **told, **known}, (id(watched), told["share"], told["phase"]))
 
@@ -169,6 +169,6 @@ class Outlook(Observer):
                 self._tell(event)
 
 
-def begun(rank: Rank) -> AbstractContextManager[Outlook | None]:
+def open_outlook(rank: Rank) -> AbstractContextManager[StatusObserver | None]:
     """Tells of trials on rank 0; nothing on the others."""
-    return Outlook(rank.job, rank.tell) if rank.comm.rank == 0 else nullcontext()
+    return StatusObserver(rank.job, rank.tell) if rank.comm.rank == 0 else nullcontext()

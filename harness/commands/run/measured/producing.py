@@ -18,18 +18,25 @@ from dlio_bench.harness.cluster.comm import Comm, Solo
 from dlio_bench.harness.cluster.life import life
 from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.commands.run.measured.observer import Observer, Rank, Segment
-from dlio_bench.harness.commands.run.measured.site import Delivered, emulated, resources, total
+from dlio_bench.harness.commands.run.measured.site import Delivered, emulated_delivery, resources, total
 from dlio_bench.harness.machine.mounts import cache_beyond
 from dlio_bench.harness.plan.policies import find
-from dlio_bench.harness.readers.registry import READS_AS, opened
+from dlio_bench.harness.readers.registry import READS_AS, open_planned
 from dlio_bench.harness.readers.resources import Resources
-from dlio_bench.harness.readers.session import Planned, Reader, SampleView, Tally, planned
+from dlio_bench.harness.readers.session import Planned, Reader, SampleView, Tally, plan_batches
 from dlio_bench.harness.readers.streamed import Streamed
 from dlio_bench.harness.storage.cache import device_bytes
 from dlio_bench.harness.storage.pfs.board import Board
-from dlio_bench.harness.streams.adios import SST, Arrays, Writer, contact, forget, require_transport
+from dlio_bench.harness.streams.adios import SST, Arrays, StreamWriter, contact_path, forget, require_transport
 from dlio_bench.harness.streams.crew import DONE, Closing, Crew, Opening
-from dlio_bench.harness.streams.dealing import NO_SAMPLES, Dealt, Part, batches_of_producer, batches_on_demand, putting
+from dlio_bench.harness.streams.dealing import (
+    NO_SAMPLES,
+    Dealt,
+    PlanBatch,
+    batches_of_producer,
+    batches_on_demand,
+    putting,
+)
 from dlio_bench.harness.streams.settings import Mode
 from dlio_bench.harness.streams.settings import find as find_mode
 
@@ -38,7 +45,7 @@ NOTHING = np.zeros(1, np.uint8)  # ADIOS2 has no arrays of no length
 
 
 @contextmanager
-def company(job: Job, dataset: Dataset, folder: Path, comm: Comm) -> Iterator[tuple[Comm, Crew | None] | None]:
+def split_producers(job: Job, dataset: Dataset, folder: Path, comm: Comm) -> Iterator[tuple[Comm, Crew | None] | None]:
     """The ranks that train, with their place among all that were launched where some of those publish streams.
 
     None where this rank is one that publishes, when trainers ask for nothing more. folder: of the job; contact files of
@@ -53,7 +60,7 @@ def company(job: Job, dataset: Dataset, folder: Path, comm: Comm) -> Iterator[tu
     crew = Crew(comm, job.layout, job.streaming, contacts, place.interface)
     trainers = comm.split(0 if crew.trainer is not None else None)
     if trainers is None:
-        serve(crew, dataset, job.view, job.decoded(dataset), resources(job, dataset, Solo()))
+        serve(crew, dataset, job.view, job.decoder(dataset), resources(job, dataset, Solo()))
         yield None
     else:
         yield trainers, crew
@@ -78,13 +85,13 @@ def serve(crew: Crew, dataset: Dataset, view: tuple[str, ...], decoded: Decode |
         _publish(crew, openings, seen, allowed, tally, delivered)
         crew.world.barrier()
         delivered.finish()
-        costs = {epoch: _published(cost) for epoch, cost in tally.epochs.items()}
+        costs = {epoch: _spared_cost(cost) for epoch, cost in tally.epochs.items()}
         crew.meet(Closing(costs, delivered.epochs, time.process_time() - began))
         for path in crew.folder.glob(f"{openings[0].number}-{crew.producer}-*"):  # nobody reads them any more
             forget(path)
 
 
-def _published(cost: Cost) -> Cost:
+def _spared_cost(cost: Cost) -> Cost:
     """The cost of reads whose bytes go to other ranks, who count them as spared."""
     cost.bytes_kept = cost.bytes_requested
     return cost
@@ -107,8 +114,8 @@ def _publish(
     else:
         # every trainer has told the plan of all
         dealt = batches_on_demand(openings[0].plan, crew.producer, producers, crew.trainers)
-    plan = planned(sample_view, [(batch.part.epoch, [batch.part.ids]) for batch in dealt if len(batch.part.ids)])
-    reader = opened(find(READS_AS), sample_view, [(batch.epoch, [batch.ids]) for batch in plan], allowed)
+    plan = plan_batches(sample_view, [(batch.part.epoch, [batch.part.ids]) for batch in dealt if len(batch.part.ids)])
+    reader = open_planned(find(READS_AS), sample_view, [(batch.epoch, [batch.ids]) for batch in plan], allowed)
     writers = opened_in_turn(crew, lambda: _writers(crew, openings[0].number, mode))
     try:
         crew.world.barrier()
@@ -116,9 +123,9 @@ def _publish(
         if mode.known:
             for batch in dealt:
                 step = _step(batch, next(batches) if len(batch.part.ids) else None)
-                _put(step, [writers[stream] for stream in putting(mode, batch.rank, models)])
+                _put_step(step, [writers[stream] for stream in putting(mode, batch.rank, models)])
         else:
-            _answer(crew, writers, dealt, batches)
+            _serve_requests(crew, writers, dealt, batches)
         next(batches, None)  # the last session ends
         for writer in writers:
             with life.waits():
@@ -126,7 +133,7 @@ def _publish(
     finally:
         for writer in writers:
             if crew.streaming.engine == SST:
-                forget(contact(writer.path))
+                forget(contact_path(writer.path))
 
 
 class Deliveries:
@@ -161,10 +168,12 @@ def _counter(crew: Crew, opening: Opening, sample_view: SampleView) -> Callable[
         hidden = cache_beyond(sample_view.dataset.folder) is not None
         return lambda: Delivered(None if hidden else device_bytes(), None)
     board, counts = Board.open(Path(opening.board)), rank % layout.ranks_per_node == layout.trainers_per_node
-    return lambda: emulated(board, layout.node(rank), counts=counts)
+    return lambda: emulated_delivery(board, layout.node(rank), counts=counts)
 
 
-def _answer(crew: Crew, writers: Sequence[Writer], dealt: Sequence[Dealt], batches: Iterator[Batch]) -> None:
+def _serve_requests(
+    crew: Crew, writers: Sequence[StreamWriter], dealt: Sequence[Dealt], batches: Iterator[Batch]
+) -> None:
     """Give the next batch of an epoch to whoever asks for one, or say that there is none, until nobody asks."""
     place, asking = 0, crew.trainers
     while asking:
@@ -174,35 +183,35 @@ def _answer(crew: Crew, writers: Sequence[Writer], dealt: Sequence[Dealt], batch
         if epoch == DONE:
             asking -= 1
         elif place < len(dealt) and dealt[place].part.epoch == epoch:
-            _put(_step(dealt[place], next(batches)), [writers[trainer]])
+            _put_step(_step(dealt[place], next(batches)), [writers[trainer]])
             place += 1
         else:
-            _put(_step(Dealt(0, trainer, Part(epoch, NO_SAMPLES)), None), [writers[trainer]])
+            _put_step(_step(Dealt(0, trainer, PlanBatch(epoch, NO_SAMPLES)), None), [writers[trainer]])
 
 
 def _request(crew: Crew) -> tuple[int, int]:
     """The launched rank that asks next, and the epoch of which it wants a batch."""
     pause = FIRST_PAUSE
     with life.waits():
-        while (request := crew.world.told()) is None:
+        while (request := crew.world.receive_number()) is None:
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
     return request
 
 
-def _put(step: Arrays, writers: Sequence[Writer]) -> None:
+def _put_step(step: Arrays, writers: Sequence[StreamWriter]) -> None:
     for writer in writers:
         with life.waits():
             writer.put(step)
 
 
-def opened_in_turn(crew: Crew, open_streams: Callable[[], list[Writer]]) -> list[Writer]:
+def opened_in_turn(crew: Crew, open_streams: Callable[[], list[StreamWriter]]) -> list[StreamWriter]:
     """The streams of this producer. One producer after the other opens its own, and all ranks meet behind each.
 
     Trainers that find the streams of several producers at about the same time may send the greeting of one to another
     producer, which then dies by a segmentation fault (ADIOS2 2.12.1, CP_DPQueryHandler).
     """
-    writers: list[Writer] = []
+    writers: list[StreamWriter] = []
     for producer in range(crew.streaming.producers):
         if producer == crew.producer:
             writers = open_streams()
@@ -210,7 +219,7 @@ def opened_in_turn(crew: Crew, open_streams: Callable[[], list[Writer]]) -> list
     return writers
 
 
-def _writers(crew: Crew, session: int, mode: Mode) -> list[Writer]:
+def _writers(crew: Crew, session: int, mode: Mode) -> list[StreamWriter]:
     """The streams of this producer, which all trainers have joined."""
     assert crew.producer is not None
     require_transport(crew.streaming.transport)
@@ -220,7 +229,7 @@ def _writers(crew: Crew, session: int, mode: Mode) -> list[Writer]:
         with life.waits():
             readers = crew.trainers if mode.shared else 1
             writers.append(
-                Writer(path, engine=crew.streaming.engine, readers=readers, parameters=crew.parameters(mode))
+                StreamWriter(path, engine=crew.streaming.engine, readers=readers, parameters=crew.parameters(mode))
             )
     return writers
 
@@ -243,11 +252,13 @@ class Publishing(Observer):
         """See Observer."""
         times, reader = segment.trial.times, segment.trial.reader
         if isinstance(reader, Streamed):
-            times.delivered[-len(segment.epochs) :] = [_delivered(reader.published, epoch) for epoch in segment.epochs]
+            times.delivered[-len(segment.epochs) :] = [
+                _producers_delivered(reader.published, epoch) for epoch in segment.epochs
+            ]
             times.cpu_seconds += sum(closing.cpu_seconds for closing in reader.published)
 
 
-def _delivered(published: Sequence[Closing], epoch: int) -> Delivered:
+def _producers_delivered(published: Sequence[Closing], epoch: int) -> Delivered:
     """What storage has delivered to producers in an epoch, its validation pass included; on rank 0."""
     numbers = (epoch, validation_after(epoch))
     return total(

@@ -14,18 +14,18 @@ from dlio_bench.datagen import objects
 from dlio_bench.datagen.dataset import Dataset, open_dataset
 from dlio_bench.errors import BenchError, EnvironmentFailure, UsageError
 from dlio_bench.harness.cluster import clocks, interfaces
-from dlio_bench.harness.cluster.comm import Comm, together
+from dlio_bench.harness.cluster.comm import Comm, run_on_all_ranks
 from dlio_bench.harness.cluster.entry import require_same, require_same_code, run_rank, say
 from dlio_bench.harness.cluster.environment import describe_host, host_name, resident_bytes
 from dlio_bench.harness.cluster.job import MEASURED_FILE
 from dlio_bench.harness.cluster.mpi import mpi_version
-from dlio_bench.harness.commands.run.asked.job import Job, executed, shape_of
+from dlio_bench.harness.commands.run.asked.job import Job, resolved_policy, shape_of
 from dlio_bench.harness.commands.run.measured import documents, training
 from dlio_bench.harness.commands.run.measured.documents import JobMeasured, ReaderMeasured
-from dlio_bench.harness.commands.run.measured.node import mounts, settled
+from dlio_bench.harness.commands.run.measured.node import mounts, settle_node_sizes
 from dlio_bench.harness.commands.run.measured.observer import Rank, Tell
 from dlio_bench.harness.commands.run.measured.observers import BEHIND_EPOCHS, COMPANY, OBSERVERS, PROCESSES
-from dlio_bench.harness.commands.run.measured.site import Site, resources, sharded
+from dlio_bench.harness.commands.run.measured.site import RankSite, resources, sharded_fields
 from dlio_bench.harness.commands.run.measured.times import most_steps
 from dlio_bench.harness.commands.run.measured.trial import Contender, Trial
 from dlio_bench.harness.commands.run.measured.verification import verify, whole_dataset
@@ -34,7 +34,7 @@ from dlio_bench.harness.plan.orders import steps_of
 from dlio_bench.harness.plan.policies import OWN, REDRAWN
 from dlio_bench.harness.plan.shape import KEEP, PIPELINE
 from dlio_bench.harness.readers.placed.rules import draw_of
-from dlio_bench.harness.readers.registry import opened, view_of
+from dlio_bench.harness.readers.registry import open_planned, view_of
 from dlio_bench.harness.training.compute import fine_timers
 from dlio_bench.harness.training.network import start_tensorflow
 from dlio_bench.reports.document.environment import Environment, Host, Mount, NodeRoom
@@ -59,13 +59,13 @@ def measure(job: Job, folder: Path, comm: Comm, tell: Tell, pipeline: Pipeline |
         if trains is None:
             return
         comm, crew = trains
-        with mounts(job, dataset, comm) as mounted, settled(mounted, comm) as (decided, rooms):
+        with mounts(job, dataset, comm) as mounted, settle_node_sizes(mounted, comm) as (decided, rooms):
             idle, peers = resident_bytes(), _peers(decided, comm)
             comm.barrier()
             tell({"event": "ready"})
             device = start_tensorflow(comm) if decided.has_network else ""  # before anything else loads it
             places = interfaces.serving(comm)
-            site = Site.of(decided, comm, dataset, places[comm.rank].address, crew)
+            site = RankSite.of(decided, comm, dataset, places[comm.rank].address, crew)
             rank = Rank(decided, site, comm, peers, folder, tell)
             _describe(rank, rooms, places, idle)
             _measure(rank, device, pipeline)
@@ -79,7 +79,7 @@ def _measure(rank: Rank, device: str, pipeline: Pipeline | None) -> None:
         tell({"event": "compile"})
     finished: dict[str, ReaderMeasured] = {}
     with ExitStack() as stack:
-        trainer, trained = stack.enter_context(training.opened(rank, device, contenders))
+        trainer, trained = stack.enter_context(training.open_trainer(rank, device, contenders))
         networks = [each for rank, each in enumerate(comm.allgather(trained)) if job.model_of(rank)[1] == 0]
         entered = [stack.enter_context(opened_by(rank)) for opened_by in OBSERVERS]
         observers = [each for each in entered if each is not None]
@@ -89,7 +89,7 @@ def _measure(rank: Rank, device: str, pipeline: Pipeline | None) -> None:
                 tell({"event": "trial", "reader": one.name, "trial": number})
                 one.times.append(one.trials[number].run(one.name, one.reader, trainer, rank, observers))
                 if len(one.times) == job.all_trials:  # save it now: the run may fail later
-                    finished[one.name] = _finished(one, rank, networks)
+                    finished[one.name] = _collect_measured(one, rank, networks)
                     if comm.rank == 0:
                         documents.save(finished[one.name], rank.folder / f"{one.name}.json")
     for one in contenders if job.options.verify else ():
@@ -106,7 +106,7 @@ def _contenders(rank: Rank, pipeline: Pipeline | None) -> tuple[Rank, list[Conte
     shape = shape_of(job, site.origin)
     workload = job.application
     behind = BEHIND_EPOCHS(job, site.origin)
-    decoded = job.decoded(site.dataset)
+    decoded = job.decoder(site.dataset)
     fields = stage_view(job.view, workload.labels, comm.rank, comm.size) if job.options.shard == PIPELINE else job.view
     views = {name: view_of(row, site.dataset, fields, decoded, pipeline) for name, row in job.readers.items()}
     draws = {
@@ -116,36 +116,36 @@ def _contenders(rank: Rank, pipeline: Pipeline | None) -> tuple[Rank, list[Conte
     }
     trials = {
         name: [
-            Trial(job, shape, executed(row, workload, shape), number, behind.get(name, ()), draws.get(name))
+            Trial(job, shape, resolved_policy(row, workload, shape), number, behind.get(name, ()), draws.get(name))
             for number in range(job.all_trials)
         ]
         for name, row in job.readers.items()
     }
-    _cut(job, [trial for reader_trials in trials.values() for trial in reader_trials])
+    _equalise_steps(job, [trial for reader_trials in trials.values() for trial in reader_trials])
     allowed = resources(job, site.dataset, comm)
     contenders = []
     for name, row in job.readers.items():
         # opening a reader allocates its buffers, and fails if they are too small, before anything is timed
-        reader = opened(row, views[name], _asked(rank, trials[name]), allowed, site.context, pipeline)
+        reader = open_planned(row, views[name], _all_requests(rank, trials[name]), allowed, site.context, pipeline)
         contenders.append(Contender(name, row, reader, trials[name]))
-    return replace(rank, site=replace(site, sharded=sharded(job, views))), contenders
+    return replace(rank, site=replace(site, sharded=sharded_fields(job, views))), contenders
 
 
-def _asked(rank: Rank, trials: Sequence[Trial]) -> Iterator[tuple[int, Sequence[Ids]]]:
+def _all_requests(rank: Rank, trials: Sequence[Trial]) -> Iterator[tuple[int, Sequence[Ids]]]:
     """All that a reader is asked for on this rank: by the verification and by its trials."""
     yield from whole_dataset(rank.site.dataset, rank.job, rank.peers.size, rank.peers.rank)
     for trial in trials:
-        yield from trial.behind(rank.comm.rank).items()
+        yield from trial.batches_behind(rank.comm.rank).items()
         yield from ((epoch, steps_of(ids)) for epoch, ids in enumerate(trial.ids(rank.comm.rank)))
 
 
-def _finished(one: Contender, rank: Rank, networks: list[Network | None]) -> ReaderMeasured:
+def _collect_measured(one: Contender, rank: Rank, networks: list[Network | None]) -> ReaderMeasured:
     """What all ranks measured of a reader, on rank 0, which writes the npz of its steps."""
     first = one.trials[0]
     steps = first.steps
     if one.row.demanded:  # ranks get batches as they ask: as many steps as the one that took most
         steps = most_steps(one.times, rank.comm)
-        one.times = [times.cut(steps) for times in one.times]
+        one.times = [times.first_steps(steps) for times in one.times]
     documents.write_steps(rank.folder / f"{one.name}.npz", [times.arrays(rank.peers) for times in one.times], rank.comm)
     return ReaderMeasured(
         options=one.reader.options,
@@ -159,7 +159,7 @@ def _finished(one: Contender, rank: Rank, networks: list[Network | None]) -> Rea
     )
 
 
-def _describe(rank: Rank, rooms: Mapping[str, NodeRoom], places: Sequence[interfaces.Place], idle: int) -> None:
+def _describe(rank: Rank, rooms: Mapping[str, NodeRoom], places: Sequence[interfaces.ServingPlace], idle: int) -> None:
     """Have rank 0 write what is known of the hosts before anything is timed. idle: bytes that this rank holds."""
     job, comm = rank.job, rank.comm
     hosts = comm.gather(host_name()) or []
@@ -201,7 +201,7 @@ def turns(readers: Sequence[T], trial: int) -> tuple[T, ...]:
     return (*readers[first:], *readers[:first])
 
 
-def _cut(job: Job, trials: Sequence[Trial]) -> None:
+def _equalise_steps(job: Job, trials: Sequence[Trial]) -> None:
     """Give all readers the same number of steps: the least of them, as orders that deal whole files fill fewer steps.
 
     --last keep, which delivers every sample, cuts nothing.
@@ -226,7 +226,7 @@ def _peers(job: Job, comm: Comm) -> Comm:
 
 
 @contextmanager
-def started(job: Job) -> Iterator[Pipeline | None]:
+def start_pipeline(job: Job) -> Iterator[Pipeline | None]:
     """The workload's published pipeline, if the job has a reader for it. Its processes start before MPI does."""
     workload = job.application
     if workload.upstream is None or all(row.delivery != OWN for row in job.readers.values()):
@@ -258,7 +258,7 @@ def _same_everywhere(job: Job, comm: Comm) -> Dataset:
             raise type(error)(f"On {host_name()}: {error}") from error
 
     require_same_code(comm, job.code_digest)
-    together(comm, open_here)
+    run_on_all_ranks(comm, open_here)
     require_same(comm, "dataset", job.dataset_digest, opened[0].digest, f"folder {job.dataset}")
     return opened[0]
 
@@ -273,7 +273,7 @@ def main() -> int:
             job = Job.load(folder)
             for around in PROCESSES:
                 stack.enter_context(around(job, folder))
-            pipeline = stack.enter_context(started(job))
+            pipeline = stack.enter_context(start_pipeline(job))
             return job.layout.ranks, lambda comm: measure(job, folder, comm, say, pipeline)
 
         return run_rank(folder, start)

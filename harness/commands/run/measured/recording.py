@@ -35,7 +35,7 @@ from dlio_bench.harness.commands.run.measured.spans import (
     Now,
     Table,
     column,
-    placed,
+    number_steps,
     trainer_rows,
     write_spans,
 )
@@ -80,7 +80,7 @@ def room(ranks: int) -> tuple[Path, int]:
 
 
 @contextmanager
-def begun(job: Job, work: Path) -> Iterator[None]:
+def record_spans(job: Job, work: Path) -> Iterator[None]:
     """If the job asks for spans, record until the block is left what this process does and those that it starts.
 
     work: the job's folder, which gets it if this process dies before.
@@ -127,18 +127,18 @@ class Spans(Observer):
 
     def after_trial(self, trial: Running) -> None:
         """See Observer."""
-        self.keep(trial.name, trial.times.number, trial.times)
+        self.store_trial(trial.name, trial.times.number, trial.times)
         if trial.times.number == self._trials - 1:
             self.write(trial.name, self._folder / f"{trial.name}-{SPANS_NAME}")
 
     def prepare(self, name: str, trial: int, reader: Reader) -> None:
         """Have room for the threads of a reader, before the clock of a trial starts."""
-        self._note(reader=name, trial=trial, since=time.perf_counter())
+        self._write_state(reader=name, trial=trial, since=time.perf_counter())
         recorder.prepare(1 + max([0, *(number for name, number in reader.options.items() if "threads" in name)]))
         recorder.drain()  # what was done meanwhile belongs to no trial
         list(self._of_others())
 
-    def _note(self, **at_work: Any) -> None:
+    def _write_state(self, **at_work: Any) -> None:
         """Say in the folder what this rank is at."""
         if self._place is not None:
             rank = self._comm.rank
@@ -149,7 +149,7 @@ class Spans(Observer):
             with suppress(OSError):  # the folder is full: then nobody will know, if this rank dies
                 (self._place / NOW).write_bytes(msgspec.json.encode(now))
 
-    def keep(self, reader: str, trial: int, times: TrialTimes) -> None:
+    def store_trial(self, reader: str, trial: int, times: TrialTimes) -> None:
         """Take what was recorded since the last call as that of a trial, with what its trainer did.
 
         All ranks call it together.
@@ -158,33 +158,33 @@ class Spans(Observer):
         kept.started[trial] = times.loops[0][0]
         before = self._looks[-1][1]
         self._looks.append((time.perf_counter(), clocks.monotonic_offsets(self._comm)))
-        kept.ahead[trial] = clocks.between(before[self._comm.rank], self._looks[-1][1][self._comm.rank]).seconds
+        kept.ahead[trial] = clocks.interpolate(before[self._comm.rank], self._looks[-1][1][self._comm.rank]).seconds
         main = kept.track(os.getpid(), threading.main_thread().native_id or 0, TRAINER)
         of_trainer = trainer_rows(times)
-        kept.tables.append((trial, main, _stored(reader, kept, trial, main, of_trainer)))
+        kept.tables.append((trial, main, _store_rows(reader, kept, trial, main, of_trainer)))
         recorded = [*recorder.drain(), *self._of_others()]
         if times.traced is not None:
-            self._keep_traced(reader, kept, times, times.traced, [rows.table for rows in recorded])
+            self._store_traced(reader, kept, times, times.traced, [rows.table for rows in recorded])
         for rows in recorded:
             is_main = (rows.process, rows.id) == kept.tracks[main][:2]
             track = main if is_main else kept.track(rows.process, rows.id, rows.thread)
-            table = placed(rows.table, of_trainer, len(times.plan[0]))
-            kept.tables.append((trial, track, _stored(reader, kept, trial, track, table)))
-        self._note()
+            table = number_steps(rows.table, of_trainer, len(times.plan[0]))
+            kept.tables.append((trial, track, _store_rows(reader, kept, trial, track, table)))
+        self._write_state()
         recorder.forget_arrays()
 
-    def _keep_traced(
+    def _store_traced(
         self, reader: str, kept: Kept, times: TrialTimes, traced: Traced, recorded: Sequence[Table]
     ) -> None:
         """Take what TensorFlow's threads did, each as a track."""
-        asked = runtime_rows.requested(times, traced.steps)
+        asked = runtime_rows.requested_bytes(times, traced.steps)
         threads, derived_from = runtime_rows.rows(traced, recorded, asked)
         for number, (name, table) in enumerate(threads):
             track = kept.track(os.getpid(), -1 - number, name)
-            kept.tables.append((times.number, track, _stored(reader, kept, times.number, track, table)))
+            kept.tables.append((times.number, track, _store_rows(reader, kept, times.number, track, table)))
         kept.xplane = traced.file
         times.traced = None  # it has been taken
-        kept.tensorflow = runtime_rows.about(traced, times, derived_from)
+        kept.tensorflow = runtime_rows.trace_summary(traced, times, derived_from)
 
     def _of_others(self) -> Iterator[recorder.Rows]:
         """What processes that this one has started have recorded since the last call, in their own files."""
@@ -207,7 +207,7 @@ class Spans(Observer):
         here = [Track(comm.rank, host_name(), process, thread) for process, _, thread in kept.tracks]
         if kept.xplane:
             write_whole(path.with_name(f"{reader}-{xplane_name(comm.rank)}"), kept.xplane)
-        lost = recorder.lost() + sum(self._others_lost.values())
+        lost = recorder.lost_spans() + sum(self._others_lost.values())
         everybody = comm.allgather((here, lost, kept.started, kept.tensorflow))
         first = sum(len(tracks) for tracks, *_ in everybody[: comm.rank])
         zeros = {trial: started + kept.ahead[trial] for trial, started in everybody[0][2].items()}
@@ -229,7 +229,7 @@ class Spans(Observer):
         spans = [count for count, _ in counts]
 
         def blocks(name: str, kind: "np.dtype[Any]") -> Iterator[Column]:
-            return _gathered(comm, partial(_part, kept, name, first, zeros), kind, spans)
+            return _gather_columns(comm, partial(_part, kept, name, first, zeros), kind, spans)
 
         write_spans(path if comm.rank == 0 else None, about, sum(spans), blocks)
         recorder.forget(reader)
@@ -237,11 +237,11 @@ class Spans(Observer):
     def _clock(self, rank: int) -> Clock:
         """What all estimates say of the clock of a rank's host."""
         (began, first), (ended, last) = self._looks[0], self._looks[-1]
-        whole = clocks.between(first[rank], last[rank])
+        whole = clocks.interpolate(first[rank], last[rank])
         return Clock(whole.seconds, whole.within, last[rank].seconds - first[rank].seconds, ended - began)
 
 
-def recorded(rank: Rank) -> AbstractContextManager[Spans | None]:
+def open_spans(rank: Rank) -> AbstractContextManager[Spans | None]:
     """The spans of a rank, if the job asks for them."""
     job = rank.job
     if SPANS not in job.options.trace:
@@ -249,14 +249,14 @@ def recorded(rank: Rank) -> AbstractContextManager[Spans | None]:
     return Spans(rank.site.dataset, rank.comm, rank.folder, job.all_trials)
 
 
-def _stored(reader: str, kept: Kept, trial: int, track: int, table: Table) -> Table:
+def _store_rows(reader: str, kept: Kept, trial: int, track: int, table: Table) -> Table:
     """Put rows of a trial where they outlive this process."""
     process, thread, name = kept.tracks[track]
     about = {"trial": trial, "process": process, "id": thread, "thread": name}
     return recorder.store(table, reader, **about, started=kept.started[trial], ahead=kept.ahead[trial])
 
 
-def _gathered(
+def _gather_columns(
     comm: Comm, values: Callable[[int], Column], kind: "np.dtype[Any]", counts: Sequence[int]
 ) -> Iterator[Column]:
     """Everybody's values on rank 0, a part of all ranks at a time: those of a rank in their order.

@@ -32,7 +32,7 @@ def rows(traced: Traced, reads: Iterable[Table], requested: int) -> tuple[list[t
     the counters.
     """
     operations = traced.operations
-    sizes, derived_from = derived(operations, reads, requested)
+    sizes, derived_from = derive_bytes(operations, reads, requested)
     whole = np.zeros(len(operations.start), ROW)
     codes = np.array([table.CODE[name] for name in operations.components], dtype=np.int32)
     whole["component"] = codes[operations.component] if len(codes) else 0
@@ -43,7 +43,7 @@ def rows(traced: Traced, reads: Iterable[Table], requested: int) -> tuple[list[t
     return [(name, whole[operations.thread == thread]) for thread, name in enumerate(operations.threads)], derived_from
 
 
-def derived(operations: Operations, reads: Iterable[Table], requested: int) -> tuple[Integers, str]:
+def derive_bytes(operations: Operations, reads: Iterable[Table], requested: int) -> tuple[Integers, str]:
     """Bytes of the operations that read files, [rows], and their source; all others have 0.
 
     Those are operations of kind `read`, or calls of Python functions where there are none. Our spans lie inside them:
@@ -52,9 +52,11 @@ def derived(operations: Operations, reads: Iterable[Table], requested: int) -> t
     """
     sizes = np.zeros(len(operations.start), dtype=np.int64)
     kinds = [table.BY_NAME[name].kind for name in operations.components]
-    reading = _of(operations, [number for number, kind in enumerate(kinds) if kind == "read"])
+    reading = _is_component(operations, [number for number, kind in enumerate(kinds) if kind == "read"])
     if not len(reading):
-        reading = _of(operations, [number for number, name in enumerate(operations.components) if name == table.PYTHON])
+        reading = _is_component(
+            operations, [number for number, name in enumerate(operations.components) if name == table.PYTHON]
+        )
     if not len(reading):
         return sizes, ""
     spans = np.concatenate([np.zeros(0, ROW), *reads])
@@ -72,7 +74,7 @@ def derived(operations: Operations, reads: Iterable[Table], requested: int) -> t
     return sizes, FROM_COUNTERS
 
 
-def _of(operations: Operations, components: Sequence[int]) -> Integers:
+def _is_component(operations: Operations, components: Sequence[int]) -> Integers:
     return np.flatnonzero(np.isin(operations.component, components))
 
 
@@ -83,7 +85,7 @@ def _share(size: int, among: Integers, sizes: Integers) -> None:
     sizes[among[:rest]] += 1
 
 
-def about(traced: Traced, times: TrialTimes, derived_from: str) -> RuntimeTrace:
+def trace_summary(traced: Traced, times: TrialTimes, derived_from: str) -> RuntimeTrace:
     """What is to be known of a rank's trace, besides its rows."""
     operations = traced.operations
     log, steps = times.log, traced.steps
@@ -111,7 +113,7 @@ def about(traced: Traced, times: TrialTimes, derived_from: str) -> RuntimeTrace:
     )
 
 
-def requested(times: TrialTimes, steps: int) -> int:
+def requested_bytes(times: TrialTimes, steps: int) -> int:
     """Bytes that the first steps of a trial asked files for: their part of the counters of their epochs.
 
     A validation pass counts with the last step of its epoch.

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from dlio_bench.datagen import objects
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import VALIDATION
-from dlio_bench.harness.cluster.comm import Comm, together
+from dlio_bench.harness.cluster.comm import Comm, run_on_all_ranks
 from dlio_bench.harness.commands.run.asked.job import Job, files_of
 from dlio_bench.harness.commands.run.asked.options import WARM
 from dlio_bench.harness.ground.options import DIRECT
@@ -45,7 +45,7 @@ class Delivered(NamedTuple):
         return total([self, *((None if a is None else -a, None if b is None else -b) for a, b in before)])
 
 
-class Site(Struct, frozen=True):
+class RankSite(Struct, frozen=True):
     """A rank's place. dataset: in the folder where this node sees it; origin: in its folder below an emulation.
 
     direct: whether readers pass the page cache. access: how files are read, where this process emulates a file system.
@@ -62,7 +62,7 @@ class Site(Struct, frozen=True):
     access: EmulatedAccess | None = None
 
     @classmethod
-    def of(cls, job: Job, comm: Comm, dataset: Dataset, address: str, crew: Crew | None = None) -> "Site":
+    def of(cls, job: Job, comm: Comm, dataset: Dataset, address: str, crew: Crew | None = None) -> "RankSite":
         """The site of this rank, which serves samples on `address`. crew: with it, where ranks publish streams.
 
         Tables of the dataset come from `origin`: emulated files cannot be memory-mapped."""
@@ -86,7 +86,7 @@ class Site(Struct, frozen=True):
         """Whether the dataset is read through an emulated file system."""
         return self.board is not None
 
-    def delivered(self, processes: Sequence[int]) -> Delivered:
+    def delivered_bytes(self, processes: Sequence[int]) -> Delivered:
         """What storage has delivered to this rank and its child processes.
 
         Under emulation the first rank of a node counts for the node, and the others count nothing. Where ranks of the
@@ -94,7 +94,7 @@ class Site(Struct, frozen=True):
         """
         if self.board is not None:
             first = self.context.comm.rank % self.context.ranks_per_node == 0
-            return emulated(self.board, self.context.node, counts=first)
+            return emulated_delivery(self.board, self.context.node, counts=first)
         if self.dataset.store is not None:
             return Delivered(objects.delivered_bytes(), None)
         # network file systems count no device reads, and a zero would look like a cache hit
@@ -116,7 +116,7 @@ class Site(Struct, frozen=True):
             return cache.Residency(sum(entry.bytes for entry in entries), 0, attestable=True, note=BEYOND)
         share = self._paths(self.dataset)[comm.host_rank :: comm.host_size]
         if self.direct and mode in COLD_BEFORE:
-            return cache.passed(share)
+            return cache.direct_residency(share)
         if mode in COLD_BEFORE:
             cache.drop(share)
         elif mode == "warm":
@@ -161,7 +161,7 @@ def _row(board: Board, node: int) -> int:
     return 0 if board.nodes == 1 else node
 
 
-def emulated(board: Board, node: int, *, counts: bool) -> Delivered:
+def emulated_delivery(board: Board, node: int, *, counts: bool) -> Delivered:
     """What an emulated file system has delivered to a node. counts: whether this rank counts for its node."""
     counters = board.counters(_row(board, node)) if counts else None
     return Delivered(0, 0) if counters is None else Delivered(counters.pfs_bytes, counters.cache_bytes)
@@ -173,14 +173,14 @@ def total(parts: Iterable[tuple[int | None, int | None]]) -> Delivered:
     return Delivered(device, cache)
 
 
-def sharded(job: Job, views: Mapping[str, SampleView]) -> tuple[str, ...]:
+def sharded_fields(job: Job, views: Mapping[str, SampleView]) -> tuple[str, ...]:
     """The fields in tar shards, where a reader has some."""
     return next((views[name].fields for name, row in job.readers.items() if row.delivery == WEBDATASET), ())
 
 
 def resources(job: Job, dataset: Dataset, comm: Comm) -> Resources:
     """What a reader may use on this rank. EnvironmentFailure, the same on all, where one cannot read directly."""
-    alignments = together(comm, lambda: alignment_of(dataset) if job.options.io == DIRECT else None)
+    alignments = run_on_all_ranks(comm, lambda: alignment_of(dataset) if job.options.io == DIRECT else None)
     # the step time of a network is not known before the run
     computing = math.inf if job.has_network else job.step_seconds
     return Resources(

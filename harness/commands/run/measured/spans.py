@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from dlio_bench.batches import validation_after
 from dlio_bench.components import CODE
-from dlio_bench.harness.commands.run.measured.documents import add, archive_of
+from dlio_bench.harness.commands.run.measured.documents import add_array, archive_of
 from dlio_bench.harness.commands.run.measured.times import TrialTimes
 from dlio_bench.recorder import NO_EPOCH, NOWHERE, ROW
 from dlio_bench.reports.numbers.metrics import PHASES
@@ -107,7 +107,7 @@ def table_of(component: Any, start: Any, end: Any, epoch: Any = NO_EPOCH, step: 
     return table
 
 
-def placed(table: Table, of_trainer: Table, steps_of_epoch: int) -> Table:
+def number_steps(table: Table, of_trainer: Table, steps_of_epoch: int) -> Table:
     """Spans with the steps of the trial, as the trainer's have them, and not those of an epoch, as threads record them.
 
     Spans without an epoch get the epoch and step that the trainer was at when they began; without a step alone, the
@@ -153,7 +153,7 @@ def write_spans(
     """
     with nullcontext() if path is None else archive_of(path) as archive:
         text = np.frombuffer(msgspec.json.encode(about), dtype=np.uint8)
-        add(archive, ABOUT, text.dtype, text.shape, [text])
+        add_array(archive, ABOUT, text.dtype, text.shape, [text])
         for name in COLUMNS:
             kind = column(name, [], 0, {}).dtype
-            add(archive, name, kind, (spans,), blocks(name, kind))
+            add_array(archive, name, kind, (spans,), blocks(name, kind))

@@ -18,7 +18,7 @@ from dlio_bench.harness.readers.session import Tally
 from dlio_bench.harness.storage.cache import HostCpu, Residency, cpu_shares
 from dlio_bench.harness.timeline import MEETING, StepLog, beyond_last
 from dlio_bench.harness.training.tf_trace import Traced
-from dlio_bench.harness.training.trainer import Left
+from dlio_bench.harness.training.trainer import TrainerRecord
 from dlio_bench.reports.document.trials import Inference, RankLoad, Reduced
 from dlio_bench.reports.numbers.metrics import TRAINING
 
@@ -40,7 +40,7 @@ class Pass(Struct, frozen=True):
         return np.concatenate(self.batches)
 
     @property
-    def delivered(self) -> Ids:
+    def delivered_ids(self) -> Ids:
         """All ids that came, int64 [samples]."""
         return self.log.ids[self.log.ids >= 0]
 
@@ -62,7 +62,7 @@ class TrialTimes(Struct):
     loops: list[tuple[float, float]] = field(default_factory=list)  # when that of each segment started and ended
     met: bool = False  # in a barrier after each step
     enclosing_seconds: list[float] = field(default_factory=list)  # of each segment of the trial
-    left: Left | None = None  # by the trainer
+    left: TrainerRecord | None = None  # by the trainer
     phases: set[str] = field(default_factory=set)  # of a step, that not every run has and this one had
     arrays_beside: dict[str, npt.NDArray[Any]] = field(default_factory=dict)  # more arrays for the result, by name
     passes: list[Pass] = field(default_factory=list)  # over the validation split
@@ -79,7 +79,7 @@ class TrialTimes(Struct):
     traced: Traced | None = None  # what TensorFlow's threads did
     batches: list[int] | None = None  # that this rank took in each epoch, if ranks get them as they ask for them
 
-    def cut(self, steps: int) -> "TrialTimes":
+    def first_steps(self, steps: int) -> "TrialTimes":
         """With so many steps of each epoch; those behind them delivered nothing."""
         rows = np.arange(len(self.log.ids)).reshape(len(self.plan), -1)[:, :steps].ravel()
         log = StepLog(self.log.clock[rows], self.log.samples[rows], self.log.ids[rows])

@@ -18,7 +18,7 @@ from dlio_bench.harness.commands.run.measured.observer import Rank
 from dlio_bench.harness.commands.run.measured.trial import Contender
 from dlio_bench.harness.plan.orders import steps_of
 from dlio_bench.harness.plan.policies import OWN, TF_DATA
-from dlio_bench.harness.readers.session import Tally, planned
+from dlio_bench.harness.readers.session import Tally, plan_batches
 from dlio_bench.harness.training.checkpoint import load_on_all_ranks
 from dlio_bench.harness.training.exchange.exchange import open_exchange
 from dlio_bench.harness.training.inference import Inference, PieceInference
@@ -43,7 +43,7 @@ def first_epoch(job: Job, steps: int) -> int:
 
 
 @contextmanager
-def opened(rank: Rank, device: str, contenders: Sequence[Contender]) -> Iterator[tuple[Trainer, Network | None]]:
+def open_trainer(rank: Rank, device: str, contenders: Sequence[Contender]) -> Iterator[tuple[Trainer, Network | None]]:
     """The trainer, compiled for the batches that the readers will deliver, and its description for the result.
 
     Its checkpoints go into the folder of the run's results.
@@ -66,7 +66,7 @@ def opened(rank: Rank, device: str, contenders: Sequence[Contender]) -> Iterator
         model = constant(model, rate)
     sample, course = model.sample(dataset), Course(contenders[0].trials[0].steps, job.batch * job.trainers)
     exchange = open_exchange(rank.peers, training.exchange(job.model_per_node))
-    about, scale = _about(job, model.name, training, course), f"{job.nodes}x{job.ranks_per_node}"
+    about, scale = _checkpoint_identity(job, model.name, training, course), f"{job.nodes}x{job.ranks_per_node}"
     kept = "checkpoints" if len(job.models) == 1 else f"checkpoints/model-{number}"
     trainer = NetworkTrainer(
         rank.peers,
@@ -82,7 +82,7 @@ def opened(rank: Rank, device: str, contenders: Sequence[Contender]) -> Iterator
         precision=training.precision,
     )
     blocks = [_sample_widths(one, comm.rank) for one in contenders]
-    behind = [one.trials[0].behind(comm.rank) for one in contenders]
+    behind = [one.trials[0].batches_behind(comm.rank) for one in contenders]
     sizes = sorted({len(ids) for epochs in behind for batches in epochs.values() for ids in batches})
     trainer.compile([(job.batch, block) for block in blocks], [(size, block) for block in blocks for size in sizes])
     options = {
@@ -123,7 +123,7 @@ def _predictor(rank: Rank, options: Asked, device: str, contenders: Sequence[Con
     return network, replace(network.described, resume=options.resume, step=options.step)
 
 
-def _about(job: Job, model: str, training: Training, course: Course) -> dict[str, Any]:
+def _checkpoint_identity(job: Job, model: str, training: Training, course: Course) -> dict[str, Any]:
     """What must be the same in a checkpoint and in the training that continues it."""
     return {
         "model": model,
@@ -146,5 +146,5 @@ def _sample_widths(one: Contender, rank: int) -> Widths:
         assert reader.sample_view.decode is not None
         return (reader.sample_view.decode.sample_bytes,)
     ids = steps_of(trial.ids(rank)[0])
-    with reader.session(planned(reader.sample_view, [(0, ids)], trial.ids_read), Tally()) as batches:
+    with reader.session(plan_batches(reader.sample_view, [(0, ids)], trial.ids_read), Tally()) as batches:
         return widths(next(batches))

@@ -20,7 +20,7 @@ from dlio_bench.harness.plan.orders import Ids, Shape, part_of_pass, steps_of
 from dlio_bench.harness.plan.policies import AHEAD, ON_DEMAND, Policy, order_of
 from dlio_bench.harness.readers.placed.rules import Draw
 from dlio_bench.harness.readers.registry import session_of
-from dlio_bench.harness.readers.session import Planned, Reader, planned
+from dlio_bench.harness.readers.session import Planned, Reader, plan_batches
 from dlio_bench.harness.timeline import StepLog
 from dlio_bench.harness.training.trainer import Trainer
 from dlio_bench.reports.document.marks import COLD_EPOCHS
@@ -86,7 +86,7 @@ class Trial:
         ids = self._epoch(rank, epoch)
         return ids[ids >= 0]
 
-    def behind(self, rank: int) -> dict[int, Sequence[Ids]]:
+    def batches_behind(self, rank: int) -> dict[int, Sequence[Ids]]:
         """The batches that a rank gets behind epochs."""
         place = self._job.model_of(rank)[1]
         return {epoch: each.batches(place, self._seed) for epoch, each in self._behind.items()}
@@ -98,7 +98,7 @@ class Trial:
         log = StepLog.empty(sum(map(len, plan)), job.batch, epochs=len(plan))
         times = TrialTimes(self._number, self._seed, plan, log)
         times.useful = {epoch: reader.sample_view.useful(ids[ids >= 0]) for epoch, ids in enumerate(plan)}
-        trial = Running(name, self._policy, reader, trainer, times, self._copies, self.behind(rank.comm.rank))
+        trial = Running(name, self._policy, reader, trainer, times, self._copies, self.batches_behind(rank.comm.rank))
         # The cache can only be prepared while readers rest: between sessions, and in the pauses of a session of ours.
         everything, apart = [list(range(job.epochs))], [[epoch] for epoch in range(job.epochs)]
         segments = apart if job.cache == COLD_EPOCHS else everything
@@ -125,7 +125,7 @@ class Trial:
         """Run segments of epochs, with pauses between them, in one session of the reader."""
         times, reader, per_epoch = trial.times, trial.reader, len(trial.times.plan[0])
         read = self._plan_read(list(chain(*segments)), trial, pauses=len(segments) > 1)
-        times.stored |= reader.asks(read)
+        times.stored |= reader.requested_bytes(read)
         with ExitStack() as stack:
             for number, epochs in enumerate(segments):
                 steps = slice(epochs[0] * per_epoch, (epochs[-1] + 1) * per_epoch)
@@ -164,7 +164,7 @@ class Trial:
                 each.at_epoch(segment, epoch)
 
         steps = [] if self._policy.demanded else [batch for batch in read if batch.epoch in segment.epochs]
-        elapsed = loop.run(
+        elapsed = loop.run_steps(
             rank.comm,
             batches,
             [batch.ids for batch in steps],
@@ -190,7 +190,7 @@ class Trial:
         for epoch, (of_all, of_rank) in enumerate(zip(times.plan, taken, strict=True)):
             require_everything(comm, of_rank, of_all)
             ids, view = of_rank[of_rank >= 0], reader.sample_view
-            times.useful[epoch], times.stored[epoch] = view.useful(ids), view.stored(ids)
+            times.useful[epoch], times.stored[epoch] = view.useful(ids), view.stored_size(ids)
         times.plan = list(taken)
         times.batches = (taken >= 0).any(axis=2).sum(axis=1).tolist()
 
@@ -201,7 +201,7 @@ class Trial:
             parts.append((epoch, steps_of(trial.times.plan[epoch])))
             if epoch in trial.behind:
                 parts.append((self._behind[epoch].number, trial.behind[epoch]))
-        return planned(trial.reader.sample_view, parts, self.ids_read, pauses=pauses)
+        return plan_batches(trial.reader.sample_view, parts, self.ids_read, pauses=pauses)
 
 
 @dataclass

@@ -25,7 +25,7 @@ from dlio_bench.harness.commands.run.measured.spans import (
     Kept,
     Now,
     column,
-    placed,
+    number_steps,
     steps_rows,
     table_of,
     write_spans,
@@ -47,7 +47,7 @@ PATIENCE = 20.0  # seconds for what dead ranks have left to be packed: less than
 LOOK_SECONDS = 0.05
 
 
-class Left(Struct, frozen=True):
+class LeftSpans(Struct, frozen=True):
     """What one rank has left of one reader. steps: done and planned, of the trial that it was in."""
 
     now: Now
@@ -62,10 +62,10 @@ def write(
 
     files: the names of the dataset's. Waits until all ranks have left theirs, but not long: a host may be gone.
     """
-    archives = awaited(work, ranks)
+    archives = await_archives(work, ranks)
     written = []
     for reader in readers:
-        parts = [part for path in archives if (part := left(path, reader)) is not None]
+        parts = [part for path in archives if (part := unpack_left(path, reader)) is not None]
         parts = [part for part in parts if part.kept.spans]
         if parts:
             place(reader).mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def write(
     return written
 
 
-def awaited(work: Path, ranks: int) -> list[Path]:
+def await_archives(work: Path, ranks: int) -> list[Path]:
     """What ranks have packed, as soon as all have, or after PATIENCE."""
     deadline = time.monotonic() + PATIENCE
     while len(archives := sorted(work.glob("spans-*.zip"))) < ranks and time.monotonic() < deadline:
@@ -82,7 +82,7 @@ def awaited(work: Path, ranks: int) -> list[Path]:
     return archives
 
 
-def left(path: Path, reader: str) -> Left | None:
+def unpack_left(path: Path, reader: str) -> LeftSpans | None:
     """What the archive of a rank has of a reader; None where it cannot be read, or the rank had begun no trial."""
     try:
         with zipfile.ZipFile(path) as archive:
@@ -91,7 +91,7 @@ def left(path: Path, reader: str) -> Left | None:
             kept = Kept()
             for name in names:
                 if name.endswith(recorder.STORED):
-                    head, table = recorder.read(archive.read(name))
+                    head, table = recorder.read_memory(archive.read(name))
                     if head["label"] == reader:
                         track = kept.track(int(head["process"]), int(head["id"]), str(head["thread"]))
                         kept.tables.append((int(head["trial"]), track, table))
@@ -100,7 +100,7 @@ def left(path: Path, reader: str) -> Left | None:
             steps = _at_work(archive, names, now, kept) if now.reader == reader else None
     except (*UNREADABLE, msgspec.DecodeError, TypeError):
         return None
-    return Left(now, kept, steps)
+    return LeftSpans(now, kept, steps)
 
 
 def _at_work(archive: zipfile.ZipFile, names: Sequence[str], now: Now, kept: Kept) -> tuple[int, int] | None:
@@ -127,11 +127,11 @@ def _at_work(archive: zipfile.ZipFile, names: Sequence[str], now: Now, kept: Kep
         content = archive.read(name)
         if not content[0]:  # ready, but never used
             continue
-        head, table = recorder.read(content)
+        head, table = recorder.read_memory(content)
         table = table[table["start"] >= now.since]
         is_main = (head["process"], head["id"]) == (now.process, now.main)
         track = main if is_main else kept.track(int(head["process"]), int(head["id"]), str(head["thread"]))
-        kept.tables.append((now.trial, track, placed(table, trainer, steps_of_epoch) if len(trainer) else table))
+        kept.tables.append((now.trial, track, number_steps(table, trainer, steps_of_epoch) if len(trainer) else table))
     return steps
 
 
@@ -140,7 +140,7 @@ def _array(content: bytes) -> tuple[Mapping[str, object], Column]:
     return head, np.frombuffer(io.BytesIO(content).getbuffer(), np.float64, offset=HEAD).reshape(head["shape"])
 
 
-def _write(path: Path, reader: str, ranks: int, parts: Mapping[int, Left], files: Sequence[str]) -> None:
+def _write(path: Path, reader: str, ranks: int, parts: Mapping[int, LeftSpans], files: Sequence[str]) -> None:
     """One file of spans, as those of a run that is finished. OSError."""
     everybody = [parts[rank] for rank in sorted(parts)]
     trials = sorted({trial for part in everybody for trial, _, _ in part.kept.tables})
@@ -164,31 +164,31 @@ def _write(path: Path, reader: str, ranks: int, parts: Mapping[int, Left], files
 
     def values(name: str, _: object) -> Iterator[Column]:
         for part, first in zip(everybody, firsts, strict=False):
-            of_rank = {trial: zero + _ahead(part, trial) for trial, zero in zeros.items()}
+            of_rank = {trial: zero + _clock_offset(part, trial) for trial, zero in zeros.items()}
             yield np.ascontiguousarray(column(name, part.kept.tables, first, of_rank))
 
     write_spans(path, about, sum(part.kept.spans for part in everybody), values)
 
 
-def _zero(parts: Sequence[Left], trial: int) -> float:
+def _zero(parts: Sequence[LeftSpans], trial: int) -> float:
     """When a trial began, on the clock of rank 0's host: when rank 0 did, or the first rank of which that is known."""
     for part in parts:
         if trial in part.kept.started:
-            return part.kept.started[trial] - _ahead(part, trial)
+            return part.kept.started[trial] - _clock_offset(part, trial)
     return min(
-        float(table["start"].min()) - _ahead(part, trial)
+        float(table["start"].min()) - _clock_offset(part, trial)
         for part in parts
         for number, _, table in part.kept.tables
         if number == trial and len(table)
     )
 
 
-def _ahead(part: Left, trial: int) -> float:
+def _clock_offset(part: LeftSpans, trial: int) -> float:
     """How far the clock of a rank's host was ahead of that of rank 0's host in a trial, seconds."""
     return part.kept.ahead.get(trial, part.now.ahead)
 
 
-def _sentences(reader: str, ranks: int, parts: Mapping[int, Left]) -> list[str]:
+def _sentences(reader: str, ranks: int, parts: Mapping[int, LeftSpans]) -> list[str]:
     """How far the run had come."""
     at_work = {rank: part.steps for rank, part in parts.items() if part.steps is not None}
     told = [f"the run ended before {reader} had done all its trials: this is what was recorded until then"]

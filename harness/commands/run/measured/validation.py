@@ -23,11 +23,11 @@ from dlio_bench.harness.training.trainer import Trainer
 def behind_epochs(job: Job, dataset: Dataset) -> dict[str, list[Behind]]:
     """The passes of a trial of each reader."""
 
-    def behind(passes: Passes, number: int, epoch: int) -> Behind:
+    def pass_behind(passes: Passes, number: int, epoch: int) -> Behind:
         return Behind(epoch, validation_after(epoch), lambda rank, seed: passes.batches(rank, number, seed))
 
     return {
-        name: [behind(passes, number, epoch) for number, epoch in enumerate(passes.epochs)]
+        name: [pass_behind(passes, number, epoch) for number, epoch in enumerate(passes.epochs)]
         for name, passes in passes_of(job, dataset).items()
     }
 
@@ -50,12 +50,12 @@ class Validating(Observer):
     def after_step(self, segment: Segment) -> Mapping[int, After]:
         """See Observer: a pass follows the last step of its epoch."""
         return {
-            (pass_.epoch - segment.epochs[0] + 1) * segment.per_epoch - 1: partial(self._run, segment, pass_)
+            (pass_.epoch - segment.epochs[0] + 1) * segment.per_epoch - 1: partial(self._run_pass, segment, pass_)
             for pass_ in segment.trial.times.passes
             if pass_.epoch in segment.epochs
         }
 
-    def _run(self, segment: Segment, pass_: Pass, step: int, batches: Iterator[Batch | None]) -> None:  # noqa: ARG002 - an After
+    def _run_pass(self, segment: Segment, pass_: Pass, step: int, batches: Iterator[Batch | None]) -> None:  # noqa: ARG002 - an After
         run_pass(self._peers, batches, pass_, segment.trial.trainer, ordered=segment.trial.row.order_known)
 
     def after_trial(self, trial: Running) -> None:
@@ -63,7 +63,7 @@ class Validating(Observer):
         if not trial.times.passes:
             return
         for pass_ in trial.times.passes if not trial.row.order_known else ():
-            require_same_set(pass_.delivered, pass_.ids)
+            require_same_set(pass_.delivered_ids, pass_.ids)
         trial.times.arrays_beside |= passes_seconds(trial.times.passes)
 
 

@@ -14,13 +14,13 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import VALIDATION
 from dlio_bench.harness.cluster.comm import Comm, Solo
 from dlio_bench.harness.commands.run.asked.job import Job, samples_of
-from dlio_bench.harness.commands.run.measured.consumer import damaged, marks, require_planned, require_same_set
+from dlio_bench.harness.commands.run.measured.consumer import find_damage, marks, require_planned, require_same_set
 from dlio_bench.harness.commands.run.measured.documents import Verified
 from dlio_bench.harness.commands.run.measured.observer import Rank
 from dlio_bench.harness.commands.run.measured.trial import Contender
 from dlio_bench.harness.plan.orders import every_sample_once
 from dlio_bench.harness.plan.shape import PIPELINE
-from dlio_bench.harness.readers.session import Tally, planned
+from dlio_bench.harness.readers.session import Tally, plan_batches
 
 SHOWN = 5  # damaged fields named in a result; the count is exact
 
@@ -45,10 +45,10 @@ def verify(one: Contender, rank: Rank) -> Verified:
         batches = dict(whole_dataset(dataset, job, sharing.size, job.model_of(rank)[1] % sharing.size))[epoch]
         return np.concatenate([np.zeros(0, np.int64), *batches])
 
-    with reader.session(planned(reader.sample_view, parts, ids_read), Tally()) as batches:
+    with reader.session(plan_batches(reader.sample_view, parts, ids_read), Tally()) as batches:
         for ids, batch in zip(share, batches, strict=True):
             require_planned(batch, ids, ordered=one.row.order_known)
-            lines += damaged(batch, reader.sample_view)
+            lines += find_damage(batch, reader.sample_view)
             table[batch.ids] = marks(batch)
             delivered.append(batch.ids.copy())
     if share:
@@ -64,7 +64,7 @@ def verify(one: Contender, rank: Rank) -> Verified:
         ids = times.log.ids.reshape(len(times.plan), -1)
         filled = times.log.ids >= 0
         for epoch in ids:
-            seen = _seen(epoch[epoch >= 0], dataset.samples, sharing)
+            seen = _delivery_counts(epoch[epoch >= 0], dataset.samples, sharing)
             came = seen[seen > 0]
             # --last pad delivers some of them twice
             once.append(
@@ -74,11 +74,11 @@ def verify(one: Contender, rank: Rank) -> Verified:
         deliveries += int(filled.sum()) if fields_read else 0
         altered += int((table[times.log.ids[filled]] != times.log.samples[filled]).sum())
         for pass_ in times.passes:
-            seen = _seen(pass_.delivered, dataset.samples, sharing)
+            seen = _delivery_counts(pass_.delivered_ids, dataset.samples, sharing)
             # every rank took as many samples as planned
             passes_once.append(bool((seen[seen > 0] == job.deliveries).all()))
-            deliveries += pass_.delivered.size if fields_read else 0
-            altered += int((table[pass_.delivered] != pass_.marks).sum())
+            deliveries += pass_.delivered_ids.size if fields_read else 0
+            altered += int((table[pass_.delivered_ids] != pass_.marks).sum())
     fields = int((table > 0).sum()) * len(fields_read) if sharing.rank == 0 else 0
     totals = comm.total(np.array([len(lines), deliveries, altered, fields], dtype=np.uint64)).tolist()
     shown = [line for lines_of_rank in comm.allgather(lines[:SHOWN]) for line in lines_of_rank][:SHOWN]
@@ -89,10 +89,10 @@ def verify(one: Contender, rank: Rank) -> Verified:
         deliveries=totals[1],
         altered_deliveries=totals[2],
         epochs=sum(len(times.plan) for times in one.times),
-        epochs_once=_everywhere(once, comm),
+        epochs_once=_count_everywhere(once, comm),
         passes=sum(len(times.passes) for times in one.times),
-        passes_once=_everywhere(passes_once, comm),
-        epochs_alike=_everywhere(alike, comm),
+        passes_once=_count_everywhere(passes_once, comm),
+        epochs_alike=_count_everywhere(alike, comm),
     )
 
 
@@ -109,12 +109,12 @@ def whole_dataset(dataset: Dataset, job: Job, ranks: int, rank: int) -> list[tup
     return parts
 
 
-def _everywhere(holds: Sequence[bool], comm: Comm) -> int:
+def _count_everywhere(holds: Sequence[bool], comm: Comm) -> int:
     """How many of these hold on all ranks, that is for every model."""
     return int((comm.total(np.array(holds, dtype=np.uint64)) == comm.size).sum()) if holds else 0
 
 
-def _seen(ids: Ids, samples: int, comm: Comm) -> npt.NDArray[np.uint64]:
+def _delivery_counts(ids: Ids, samples: int, comm: Comm) -> npt.NDArray[np.uint64]:
     """How often each sample was delivered, over the ranks of `comm`, uint64 [samples]."""
     seen = np.zeros(samples, dtype=np.uint64)
     np.add.at(seen, ids, np.uint64(1))

@@ -32,12 +32,12 @@ class FileSystem:
     def __init__(self, clock: Clock, system: System, nodes: int) -> None:
         self._clock = clock
         self.open_seconds = system.pfs_open
-        self._shared = Link(system.pfs.at(nodes) * MB)
+        self._shared = Link(system.pfs.rate_for(nodes) * MB)
         self._links = [Link(system.pfs_link * MB) for _ in range(nodes)]
-        quickest = min(system.pfs_link, system.pfs.at(nodes)) * MB
+        quickest = min(system.pfs_link, system.pfs.rate_for(nodes)) * MB
         self._stream = system.pfs_stream or Stream(((1 << 20, quickest / MB),))
         self._quickest = quickest
-        self._crowd = _crowded(system, nodes, quickest)
+        self._crowd = _crowding_seconds(system, nodes, quickest)
         self.bytes = 0
 
     def read(self, node: int, size: int) -> Process:
@@ -53,12 +53,12 @@ class FileSystem:
             yield max(end, through) + latency * part / size
 
 
-def _crowded(system: System, nodes: int, quickest: float) -> float:
+def _crowding_seconds(system: System, nodes: int, quickest: float) -> float:
     """Extra seconds of a read when all nodes read, beyond what bandwidth explains: the mean over sizes."""
     alone, together = system.pfs_stream, system.pfs_stream_all
     if nodes == 1 or alone is None or together is None:
         return 0.0
-    capacity = min(system.pfs.at(nodes) * MB, nodes * quickest)
+    capacity = min(system.pfs.rate_for(nodes) * MB, nodes * quickest)
     extra = [
         max(together.seconds(size) - max(alone.seconds(size), nodes * size / capacity), 0.0)
         for size, _ in together.points
@@ -88,12 +88,14 @@ class Links:
         yield end + max(self._alone(size) - size / link.rate, 0.0)
 
 
-class Memory(Links):
+class TierDevice(Links):
     """A node's own tier: one thread reads at the rate for one thread, all threads together at that for their number."""
 
     def __init__(self, clock: Clock, rates: Rates, threads: int, nodes: int, *, shared: bool) -> None:
-        alone = rates.at(1) * MB
-        super().__init__(clock, max(rates.at(threads) * MB, alone), lambda size: size / alone, nodes, shared=shared)
+        alone = rates.rate_for(1) * MB
+        super().__init__(
+            clock, max(rates.rate_for(threads) * MB, alone), lambda size: size / alone, nodes, shared=shared
+        )
 
 
 class Cache:
@@ -116,7 +118,7 @@ class Cache:
         self._samples.clear()
 
 
-class Cores:
+class NodeCores:
     """The cores of each node. shared: virtual nodes share those of one machine."""
 
     def __init__(self, clock: Clock, cores: int, nodes: int, *, shared: bool) -> None:
@@ -129,6 +131,6 @@ class Cores:
         yield max(end, self._clock.now + seconds)
 
 
-def moved(clock: Clock, system: System, sizes: Sequence[int]) -> Process:
+def exchange(clock: Clock, system: System, sizes: Sequence[int]) -> Process:
     """Ranks exchange bytes at once (`sizes`: of each rank): the rank with most to send and receive takes longest."""
     yield clock.now + max(sizes, default=0) / (system.network * MB if system.network else float("inf"))

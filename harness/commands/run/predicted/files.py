@@ -8,8 +8,8 @@ import numpy as np
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.harness.cluster.system import Tier
 from dlio_bench.harness.commands.run.predicted import runtime
-from dlio_bench.harness.commands.run.predicted.devices import FileSystem, moved
-from dlio_bench.harness.commands.run.predicted.runtime import chunks, handles_kept
+from dlio_bench.harness.commands.run.predicted.devices import FileSystem, exchange
+from dlio_bench.harness.commands.run.predicted.runtime import chunks, open_files_per_rank
 from dlio_bench.harness.commands.run.predicted.setting import Executed, Setting
 from dlio_bench.harness.plan.placement.files import Share
 from dlio_bench.harness.plan.policies import ON_DEMAND
@@ -33,22 +33,22 @@ def execute_files(setting: Setting) -> Executed:
     hits = [0.0] * job.epochs if shares else setting.cached_shares(setting.side_by_side())
     cached = [hits[epoch] for epoch in epochs]
     ranks = [
-        setting.rank(number, chunks(setting.cut, [step for ids in of_rank for step in ids], cached))
+        setting.rank(number, chunks(setting.read_rules, [step for ids in of_rank for step in ids], cached))
         for number, of_rank in enumerate(plans.ids)
     ]
     meetings, pace, slots, staged = setting.meetings(clock), setting.pace(), setting.slots(), [0.0]
     reading = setting.reading(ranks[0].chunks, copies=read_from if shares else None)
 
-    def run(number: int) -> Process:
+    def run_rank(number: int) -> Process:
         rank, meeting = ranks[number], meetings[number]
         if shares:
             entries = dataset.manifest.files
             pieces = [[length for _, length in tier.pieces(entries[file].bytes)] for file in shares[number].reads]
             yield from runtime.staging(clock, rank.node, pieces, pfs, writing, job.threads)
             yield from meeting.meet()
-            yield from moved(clock, system, [_handed(share, dataset) for share in shares])
+            yield from exchange(clock, system, [_exchanged_bytes(share, dataset) for share in shares])
             staged[0] = clock.now
-        handles = runtime.Handles(handles_kept(dataset), devices.stored.open_seconds)
+        handles = runtime.Handles(open_files_per_rank(dataset), devices.stored.open_seconds)
         fetch = partial(runtime.fetch_reads, clock, rank, devices, handles)
         if row.delivery == ON_DEMAND:
             batch = runtime.on_demand(rank, fetch)
@@ -57,7 +57,7 @@ def execute_files(setting: Setting) -> Executed:
         yield from runtime.train(clock, rank, meeting, pace, batch)
 
     for number in range(job.ranks):
-        clock.start(run(number))
+        clock.start(run_rank(number))
     clock.run()
     return Executed(ranks, staged[0], {"pfs": pfs.bytes, "local": copies.bytes if shares else 0})
 
@@ -87,7 +87,7 @@ def _local(setting: Setting, shares: Sequence[Share]) -> tuple[Tier, Tier]:
     return ram if most < memory / 2 else disk, ram if most < DIRTY * memory else disk
 
 
-def _handed(share: Share, dataset: Dataset) -> int:
+def _exchanged_bytes(share: Share, dataset: Dataset) -> int:
     """Bytes that a rank sends to and receives from others."""
     entries = dataset.manifest.files
     sent = sum(entries[file].bytes for file, _ in share.sends)

@@ -12,30 +12,30 @@ from msgspec import Struct
 
 from dlio_bench.harness.cluster.system import MB
 from dlio_bench.harness.commands.run.predicted import runtime
-from dlio_bench.harness.commands.run.predicted.devices import Cache, Cores, Device, FileSystem
+from dlio_bench.harness.commands.run.predicted.devices import Cache, Device, FileSystem, NodeCores
 from dlio_bench.harness.commands.run.predicted.runtime import Chunk, Cut, chunks, is_packed
 from dlio_bench.harness.commands.run.predicted.setting import Executed, Setting
 from dlio_bench.harness.plan.placement.rule import Behaviour
-from dlio_bench.harness.readers.placed.claims import Claims, State
-from dlio_bench.harness.readers.placed.layout import Layout, Sequences, lay_out
+from dlio_bench.harness.readers.placed.claims import Claims, SampleState
+from dlio_bench.harness.readers.placed.layout import Sequences, TierLayout, lay_out
 from dlio_bench.harness.readers.placed.rules import (
     Answer,
     Origin,
     Outlook,
     answer,
-    bypassed,
+    bypasses_tiers,
+    current_outlook,
     fill_runs,
     filling_threads,
     groups,
     origin,
-    outlook,
     rival,
 )
 from dlio_bench.harness.readers.placed.tier_filler import NAP_SECONDS
 from dlio_bench.harness.readers.placed.tiers import DISK, RAM, Speeds
 from dlio_bench.harness.readers.session import SampleView
 from dlio_bench.harness.readers.threads import Readers
-from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process, Signal
+from dlio_bench.harness.simulator.kernel import Barrier, Clock, Process, Signal
 from dlio_bench.harness.storage.extents import CHUNK_BYTES
 
 
@@ -46,7 +46,7 @@ class NodeTiers:
     names: of the tiers. coming: a signal for each sample that a thread is bringing.
     """
 
-    layout: Layout
+    layout: TierLayout
     names: Sequence[str]
     flags: bytearray = field(init=False)
     progress: list[int] = field(init=False)
@@ -58,7 +58,7 @@ class NodeTiers:
         self.best = rival(self.layout, self.names)
 
 
-class Costs(Struct, frozen=True):
+class ReadCosts(Struct, frozen=True):
     """reads(sample): the sizes of its reads from the file system. sizes [samples]: bytes of a sample in a tier.
 
     pfs: the file system; cached: the device behind `caches` [nodes]; tiers, writes: each tier, for reading and writing.
@@ -73,7 +73,7 @@ class Costs(Struct, frozen=True):
     tiers: Sequence[Device]
     writes: Sequence[Device]
     network: float
-    cores: Cores
+    cores: NodeCores
     unpacking: float = 0.0
     open_seconds: float = 0.0  # of each sample, where each has a file of its own
 
@@ -82,7 +82,7 @@ class Keeping:
     """The tiers of all nodes. speeds [ranks]: what each rank knows of the speed of its sources."""
 
     def __init__(
-        self, clock: Clock, nodes: Sequence[NodeTiers], behaviour: Behaviour, costs: Costs, speeds: Sequence[Speeds]
+        self, clock: Clock, nodes: Sequence[NodeTiers], behaviour: Behaviour, costs: ReadCosts, speeds: Sequence[Speeds]
     ) -> None:
         self._clock, self._nodes, self._per_node = clock, nodes, len(speeds) // len(nodes)
         self._behaviour, self._costs, self._speeds = behaviour, costs, speeds
@@ -98,7 +98,7 @@ class Keeping:
     def fetch(self, rank: int, chunk: Chunk) -> Process:
         """Get a chunk's samples for a rank, ahead of its trainer."""
         left: list[int] = []
-        yield from self._get(rank, chunk.samples, left)
+        yield from self._get_samples(rank, chunk.samples, left)
         if left:
             self._left[rank, chunk.step] += left
         if chunk.decode_seconds:
@@ -107,7 +107,7 @@ class Keeping:
     def complete(self, rank: int, step: int) -> Process:
         """Get, on demand, the samples of a step that `fetch` left out."""
         if left := self._left.pop((rank, step), []):
-            yield from self._get(rank, left, None)
+            yield from self._get_samples(rank, left, None)
 
     def fill(self, rank: int, threads: int, *, copies: bool, patient: bool) -> Iterator[Process]:
         """The threads that fill this rank's part of its node's tiers, until the rank ends.
@@ -133,14 +133,14 @@ class Keeping:
             if run is None:
                 node.progress[tier] = node.progress[tier] if copies else last - first
                 return
-            yield from self._bring(rank, run, copies=copies)
+            yield from self._fetch_missing(rank, run, copies=copies)
             node.progress[tier] = max(node.progress[tier], run[-1] + 1 - first)
 
     def end(self, rank: int) -> None:
         """A rank has ended: its threads stop filling."""
         self._ended.add(rank)
 
-    def _get(self, rank: int, samples: Sequence[int], left: list[int] | None) -> Process:
+    def _get_samples(self, rank: int, samples: Sequence[int], left: list[int] | None) -> Process:
         """Get samples from their best source. `left` collects those that should not be read ahead; None: on demand."""
         node = self._nodes[rank // self._per_node]
         layout, now = node.layout, self._outlook(rank, ahead=left is not None)
@@ -150,9 +150,9 @@ class Keeping:
         if left is not None:
             left += origins[Origin.LATER]
         for sample in origins[Origin.FILES]:
-            yield from self._read(rank, sample)
+            yield from self._read_sample(rank, sample)
         for of in (Origin.CLAIMED, Origin.COPY):
-            yield from self._fetched(rank, layout.number[origins[of]].tolist(), copies=of is Origin.COPY)
+            yield from self._fetch_claimed(rank, layout.number[origins[of]].tolist(), copies=of is Origin.COPY)
         for whom, of in ((layout.holder, Origin.HOLDER), (layout.keeper, Origin.KEEPER)):
             for sample in origins[of]:
                 yield from self._ask(rank, int(whom[sample]), sample)
@@ -168,26 +168,26 @@ class Keeping:
         node, claims = self._nodes[rank // self._per_node], self._claims[rank]
         number, state = int(node.layout.number[sample]), None
         if number >= 0:
-            absent = now.bypassed and claims.look(number) is State.ABSENT
-            state = State.ABSENT if absent else self._take(rank, number)
+            absent = now.bypassed and claims.state_of(number) is SampleState.ABSENT
+            state = SampleState.ABSENT if absent else self._take_sample(rank, number)
         return origin(node.layout, self._behaviour, now, sample, state, node.progress)
 
     def _outlook(self, rank: int, *, ahead: bool) -> Outlook:
         node, beats = self._nodes[rank // self._per_node], self._speeds[rank].file_system_beats
-        return outlook(self._behaviour, node.names, node.best, beats, alone=len(self._speeds) == 1, ahead=ahead)
+        return current_outlook(self._behaviour, node.names, node.best, beats, alone=len(self._speeds) == 1, ahead=ahead)
 
-    def _take(self, rank: int, number: int) -> State:
+    def _take_sample(self, rank: int, number: int) -> SampleState:
         state = self._claims[rank].take(number)
-        if state is State.CLAIMED:
+        if state is SampleState.CLAIMED:
             self._nodes[rank // self._per_node].coming[number] = Signal()
         return state
 
-    def _bring(self, rank: int, numbers: Sequence[int], *, copies: bool) -> Process:
+    def _fetch_missing(self, rank: int, numbers: Sequence[int], *, copies: bool) -> Process:
         """Claim those of these samples that are missing, and put them into their tiers."""
-        mine = [number for number in numbers if self._take(rank, number) is State.CLAIMED]
-        yield from self._fetched(rank, mine, copies=copies)
+        mine = [number for number in numbers if self._take_sample(rank, number) is SampleState.CLAIMED]
+        yield from self._fetch_claimed(rank, mine, copies=copies)
 
-    def _fetched(self, rank: int, numbers: Sequence[int], *, copies: bool) -> Process:
+    def _fetch_claimed(self, rank: int, numbers: Sequence[int], *, copies: bool) -> Process:
         """Get claimed samples from the file system or (`copies`) from their holders, and store them."""
         node = self._nodes[rank // self._per_node]
         layout = node.layout
@@ -195,7 +195,7 @@ class Keeping:
             if copies and layout.holder[sample] >= 0:
                 yield from self._ask(rank, int(layout.holder[sample]), sample)
             else:
-                yield from self._read(rank, sample)
+                yield from self._read_sample(rank, sample)
         for number in numbers:
             yield from self._costs.writes[int(layout.tier[number])].read(
                 rank // self._per_node, int(layout.size[number])
@@ -208,19 +208,19 @@ class Keeping:
         node = self._nodes[other // self._per_node]
         number = int(node.layout.number[sample])
         mine = node.layout.keeper[sample] == other
-        todo = Answer.REFUSE if number < 0 else answer(self._behaviour, self._claims[other].look(number), mine=mine)
+        todo = Answer.REFUSE if number < 0 else answer(self._behaviour, self._claims[other].state_of(number), mine=mine)
         if todo is Answer.REFUSE:
-            yield from self._read(rank, sample)
+            yield from self._read_sample(rank, sample)
             return
         if todo is Answer.BRING:
-            yield from self._bring(other, [number], copies=bool(node.layout.copy[number]))
+            yield from self._fetch_missing(other, [number], copies=bool(node.layout.copy[number]))
         elif todo is Answer.WAIT:
             yield node.coming[number]
         size = self._costs.sizes[sample]
         self.remote += size
         yield self._clock.now + size / self._costs.network
 
-    def _read(self, rank: int, sample: int) -> Process:
+    def _read_sample(self, rank: int, sample: int) -> Process:
         node, costs, started = rank // self._per_node, self._costs, self._clock.now
         device = costs.cached if costs.caches[node].has(sample) else costs.pfs
         if costs.open_seconds:
@@ -233,7 +233,7 @@ class Keeping:
             yield from costs.cores.compute(node, costs.unpacking * sum(reads))
 
 
-def layouts(setting: Setting) -> list[Layout]:
+def layouts(setting: Setting) -> list[TierLayout]:
     """Where every sample lies, by node."""
     job, plans, tiers = setting.job, setting.plans, setting.job.tiers
     sizes, epochs = tiers.sizes_of(setting.sample_view), range(len(plans.ids[0]))
@@ -242,7 +242,7 @@ def layouts(setting: Setting) -> list[Layout]:
     return [lay_out(row, read, sizes, len(sizes), tiers.capacities, node) for node in range(job.nodes)]
 
 
-def all_bypass(setting: Setting, nodes: Sequence[Layout]) -> bool:
+def all_bypass(setting: Setting, nodes: Sequence[TierLayout]) -> bool:
     """Whether the file system is the fastest source on all nodes, so that the reader leaves their tiers empty.
 
     A reader measures the rate of the file system as it reads. The model takes the rate of a thread while all threads
@@ -251,28 +251,28 @@ def all_bypass(setting: Setting, nodes: Sequence[Layout]) -> bool:
     job, system, behaviour = setting.job, setting.system, setting.row.rule.behaviour
     speeds, names = _speeds(setting), setting.job.tiers.names
     if job.cache != "warm":
-        share = min(system.pfs.at(job.nodes) / job.nodes, system.pfs_link) / setting.threads
+        share = min(system.pfs.rate_for(job.nodes) / job.nodes, system.pfs_link) / setting.threads
         epoch = int(setting.job.tiers.sizes_of(setting.sample_view)[setting.plans.ids[0][0]].sum())
         speeds.saw_file_system(epoch, epoch / (share * MB))
-    return all(bypassed(behaviour, rival(layout, names), speeds.file_system_beats) for layout in nodes)
+    return all(bypasses_tiers(behaviour, rival(layout, names), speeds.file_system_beats) for layout in nodes)
 
 
 def _speeds(setting: Setting) -> Speeds:
     """What a rank knows before its first read."""
     tiers, speeds = setting.job.tiers, Speeds(setting.job.tiers.rates)
     speeds.begin(cached=setting.job.cache == "warm")
-    speeds.saw_memory(round(setting.tier(tiers.names[0]).read.at(1) * MB), 1.0)
+    speeds.saw_memory(round(setting.tier(tiers.names[0]).read.rate_for(1) * MB), 1.0)
     return speeds
 
 
-def execute_placed(setting: Setting, nodes: Sequence[Layout]) -> Executed:
+def execute_placed(setting: Setting, nodes: Sequence[TierLayout]) -> Executed:
     """Run the reader to its end. nodes: their `layouts`."""
     job, system, row = setting.job, setting.system, setting.row.rule
     clock, sample_view, tiers = Clock(), setting.sample_view, setting.job.tiers
     pfs = FileSystem(clock, system, job.nodes)
     rates = [setting.tier(name) for name in tiers.names]
     kept = [setting.memory(clock, tier) for tier in rates]
-    costs = Costs(
+    costs = ReadCosts(
         _reads(setting, sample_view).__getitem__,
         tiers.sizes_of(sample_view).tolist(),
         pfs,
@@ -288,7 +288,7 @@ def execute_placed(setting: Setting, nodes: Sequence[Layout]) -> Executed:
     node_tiers = [NodeTiers(layout, tiers.names) for layout in nodes]
     keeping = Keeping(clock, node_tiers, row.behaviour, costs, [_speeds(setting) for _ in range(job.ranks)])
     ranks = [setting.rank(number, _groups(setting, sample_view, number)) for number in range(job.ranks)]
-    meeting, pace, slots = Meeting(clock, job.ranks, system.barrier), setting.pace(), setting.slots()
+    meeting, pace, slots = Barrier(clock, job.ranks, system.barrier), setting.pace(), setting.slots()
     filling, staged = filling_threads(job.threads), [0.0]
     reading = Readers(0, trainer=False)
     if ranks[0].chunks:
@@ -298,11 +298,11 @@ def execute_placed(setting: Setting, nodes: Sequence[Layout]) -> Executed:
         seconds = setting.file_system_seconds([] if job.cache == "warm" else reads, opens)
         reading = setting.readers(sum(reads), seconds, of_batch, ranks[0].chunks[0].decode_seconds)
 
-    def run(number: int) -> Process:
+    def run_rank(number: int) -> Process:
         rank = ranks[number]
         ahead = runtime.Ahead(clock, rank, lambda chunk: keeping.fetch(number, chunk), reading, slots, pace)
         for copies in (False, True) if row.first else ():
-            yield from runtime.together(clock, list(keeping.fill(number, filling, copies=copies, patient=False)))
+            yield from runtime.run_together(clock, list(keeping.fill(number, filling, copies=copies, patient=False)))
             yield from meeting.meet()
             staged[0] = clock.now
         if not row.first:
@@ -320,7 +320,7 @@ def execute_placed(setting: Setting, nodes: Sequence[Layout]) -> Executed:
         keeping.end(number)
 
     for number in range(job.ranks):
-        clock.start(run(number))
+        clock.start(run_rank(number))
     clock.run()
     by_tier = {name: source.bytes for name, source in zip(tiers.names, kept, strict=True)}
     read_bytes = {"pfs": pfs.bytes, "local": by_tier.get(DISK, 0), "ram": by_tier.get(RAM, 0), "remote": keeping.remote}
@@ -344,6 +344,6 @@ def _groups(setting: Setting, sample_view: SampleView, number: int) -> list[Chun
     decoded = 0.0 if sample_view.decode is None else 1 / (setting.system.preprocess * MB)
     rank_chunks = []
     for step, part in zip(batches.tolist(), np.split(ids, rows[1:-1]), strict=True):
-        seconds = sample_view.stored(part) * decoded if decoded else 0.0
+        seconds = sample_view.stored_size(part) * decoded if decoded else 0.0
         rank_chunks.append(Chunk(step, (), seconds, samples=tuple(part.tolist())))
     return rank_chunks

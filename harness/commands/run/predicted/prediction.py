@@ -21,7 +21,7 @@ from dlio_bench.harness.commands.calibration import command as calibration
 from dlio_bench.harness.commands.calibration import description
 from dlio_bench.harness.commands.calibration.options import Options as Calibration
 from dlio_bench.harness.commands.calibration.probes import rate_of
-from dlio_bench.harness.commands.run.asked.job import Job, executed, shape_of
+from dlio_bench.harness.commands.run.asked.job import Job, resolved_policy, shape_of
 from dlio_bench.harness.commands.run.asked.options import Options
 from dlio_bench.harness.commands.run.predicted.files import execute_files
 from dlio_bench.harness.commands.run.predicted.placed import all_bypass, execute_placed, layouts
@@ -54,7 +54,7 @@ class Forecast(Struct, frozen=True):
 
     document: Mapping[str, Any]
 
-    def beside(self, measured: Draft, job: Job) -> Draft:
+    def add_prediction(self, measured: Draft, job: Job) -> Draft:
         """A draft result with the prediction of its reader in a job."""
         rows = {(row["reader"], row["nodes"]): row for row in self.document["rows"]}
         row = rows.get((measured.policy.alias, job.nodes))
@@ -67,7 +67,7 @@ class Forecast(Struct, frozen=True):
 def forecast(options: Options, jobs: Sequence[Job], dataset: Dataset, folder: Path, progress: Progress) -> Forecast:
     """Predict every reader of every job, and write prediction.json into `folder`. UsageError, EnvironmentFailure."""
     system = (
-        _calibrated(options, jobs, dataset, folder, progress) if options.system is None else load_system(options.system)
+        _calibrate(options, jobs, dataset, folder, progress) if options.system is None else load_system(options.system)
     )
     if is_packed(dataset) and not options.decode:
         progress.show("measuring how fast samples are unpacked")
@@ -101,7 +101,7 @@ def require_possible(options: Options, folder: Path) -> None:
         )
 
 
-def _calibrated(options: Options, jobs: Sequence[Job], dataset: Dataset, folder: Path, progress: Progress) -> System:
+def _calibrate(options: Options, jobs: Sequence[Job], dataset: Dataset, folder: Path, progress: Progress) -> System:
     """Measure this machine with test files beside the dataset, and leave the description beside the prediction."""
     staged = any(job.tiers.disk or any(row.rule.files for row in job.readers.values()) for job in jobs)
     settings = Calibration(
@@ -114,7 +114,7 @@ def _calibrated(options: Options, jobs: Sequence[Job], dataset: Dataset, folder:
         launcher=options.launcher,
         streams=any(job.streaming is not None and not job.streaming.inline for job in jobs),
     )
-    measured, declares = calibration.measured(settings, progress), calibration.declared(settings)
+    measured, declares = calibration.measure_table(settings, progress), calibration.default_declaration(settings)
     write_whole(folder / SYSTEM_FILE, description.text(declares, measured).encode())
     return description.system_of(declares, measured, str(folder / SYSTEM_FILE))
 
@@ -129,12 +129,12 @@ def predict(job: Job, dataset: Dataset, system: System) -> list[dict[str, Any]]:
     workload = job.application
     shape = shape_of(job, dataset)
     # as in a run: orders that keep files together fill fewer steps, and all readers take the least
-    steps = min(order_of(executed(row, workload, shape)).fit(shape).steps for row in job.readers.values())
+    steps = min(order_of(resolved_policy(row, workload, shape)).fit(shape).steps for row in job.readers.values())
     rows = []
     for name, row in job.readers.items():
         known = {"reader": name, "nodes": job.nodes, "ranks_per_node": job.ranks_per_node}
         figures: dict[str, Any] = dict.fromkeys(_FIGURES)
-        reason = _cannot(row, job, dataset)
+        reason = _why_unpredictable(row, job, dataset)
         try:
             if reason is None:
                 plans = _plans(job, dataset, row, steps)
@@ -191,7 +191,7 @@ def require_known(job: Job, system: System, folder_digest: str) -> tuple[str, ..
     return tuple(notes)
 
 
-def _cannot(row: Policy, job: Job, dataset: Dataset) -> str | None:
+def _why_unpredictable(row: Policy, job: Job, dataset: Dataset) -> str | None:
     """Why a reader cannot be predicted."""
     streaming = job.streaming if row.delivery == STREAM else None
     reasons = {

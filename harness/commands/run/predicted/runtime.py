@@ -17,13 +17,13 @@ from msgspec import Struct
 from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.formats import CONTAINERS
 from dlio_bench.harness.cluster.system import MB
-from dlio_bench.harness.commands.run.predicted.devices import Cores, Device
+from dlio_bench.harness.commands.run.predicted.devices import Device, NodeCores
 from dlio_bench.harness.plan.orders import Ids
 from dlio_bench.harness.readers.ahead import wake_at
 from dlio_bench.harness.readers.session import SampleView
 from dlio_bench.harness.readers.threads import Concurrency, Readers
-from dlio_bench.harness.simulator.kernel import Clock, Meeting, Process, Signal
-from dlio_bench.harness.storage.chunks import Work
+from dlio_bench.harness.simulator.kernel import Barrier, Clock, Process, Signal
+from dlio_bench.harness.storage.chunks import ChunkedReads
 from dlio_bench.harness.storage.extents import CHECKED_BYTES, OPEN_FILES, OPEN_VISITS, ExtentReader
 
 
@@ -45,7 +45,7 @@ class Devices(Struct, frozen=True):
 
     stored: Device
     cached: Device
-    cores: Cores
+    cores: NodeCores
 
 
 Fetch = Callable[[Chunk], Process]  # reads one chunk, in one thread
@@ -53,7 +53,7 @@ Batch = Callable[[int], Process]  # waits until the trainer has the batch of thi
 
 
 @dataclass
-class Rank:
+class SimulatedRank:
     """One rank: its node, its chunks in plan order, and when each of its steps began and ended, float64 [steps]."""
 
     node: int
@@ -85,10 +85,10 @@ class Handles:
         return now + self._open_seconds
 
 
-class Pace(Struct, frozen=True):
+class StepPace(Struct, frozen=True):
     """What the trainer does between two batches: seconds of compute, and when ranks meet.
 
-    per_epoch: steps of an epoch. pauses: readers rest between epochs (see readers.session.Plan).
+    per_epoch: steps of an epoch. pauses: readers rest between epochs (see readers.session.RankPlan).
     """
 
     step_seconds: float
@@ -101,7 +101,7 @@ class Pace(Struct, frozen=True):
         return step - step % self.per_epoch + self.per_epoch if self.pauses else None
 
 
-def fetch_reads(clock: Clock, rank: Rank, devices: Devices, handles: Handles, chunk: Chunk) -> Process:
+def fetch_reads(clock: Clock, rank: SimulatedRank, devices: Devices, handles: Handles, chunk: Chunk) -> Process:
     """Read one chunk by one thread."""
     last, source = -1, devices.cached if chunk.cached else devices.stored
     for key, size in chunk.reads:
@@ -114,7 +114,7 @@ def fetch_reads(clock: Clock, rank: Rank, devices: Devices, handles: Handles, ch
         yield from devices.cores.compute(rank.node, chunk.decode_seconds)
 
 
-def train(clock: Clock, rank: Rank, meeting: Meeting, pace: Pace, batch: Batch) -> Process:
+def train(clock: Clock, rank: SimulatedRank, meeting: Barrier, pace: StepPace, batch: Batch) -> Process:
     """The trainer: it asks for each batch, computes, and meets the others."""
     for step in range(rank.steps):
         if (pace.sync == "epoch" or pace.pauses) and step % pace.per_epoch == 0:
@@ -129,7 +129,7 @@ def train(clock: Clock, rank: Rank, meeting: Meeting, pace: Pace, batch: Batch) 
         rank.ends[step] = clock.now
 
 
-def on_demand(rank: Rank, fetch: Fetch) -> Batch:
+def on_demand(rank: SimulatedRank, fetch: Fetch) -> Batch:
     """readers/on_demand.py: the trainer reads each batch when it asks for it."""
     of_step = {step: list(chunks) for step, chunks in groupby(rank.chunks, lambda chunk: chunk.step)}
 
@@ -143,7 +143,9 @@ def on_demand(rank: Rank, fetch: Fetch) -> Batch:
 class Ahead:
     """readers/ahead.py: threads fill slots in plan order; the trainer reads what no thread has taken yet."""
 
-    def __init__(self, clock: Clock, rank: Rank, fetch: Fetch, reading: Readers, slots: int, pace: Pace) -> None:
+    def __init__(
+        self, clock: Clock, rank: SimulatedRank, fetch: Fetch, reading: Readers, slots: int, pace: StepPace
+    ) -> None:
         self._clock, self._rank, self._fetch, self._pace = clock, rank, fetch, pace
         self._reading, self._free, self._wake_at = reading, slots, wake_at(slots)
         self._missing = np.bincount([chunk.step for chunk in rank.chunks], minlength=rank.steps).tolist()
@@ -167,9 +169,9 @@ class Ahead:
                 yield self._ready
                 continue
             started, began = self._next > 0, clock.now
-            yield from self._read()
+            yield from self._read_chunk()
             if not started:  # the first chunk tells the trainer how many threads there should be
-                self._window.first(clock.now, clock.now - began, self._missing[step])
+                self._window.note_first_chunk(clock.now, clock.now - began, self._missing[step])
                 for number in range(min(self._reading.threads, len(rank.chunks))):
                     clock.start(self._thread(number))
 
@@ -177,13 +179,13 @@ class Ahead:
         chunks = self._rank.chunks
         while self._next < len(chunks):
             if number < self._window.threads and self._may_take_next():
-                yield from self._read()
+                yield from self._read_chunk()
             else:
                 yield self._room
 
-    def _read(self) -> Process:
+    def _read_chunk(self) -> Process:
         """The next chunk, by one thread."""
-        chunk, began = self._pick(), self._clock.now
+        chunk, began = self._next_chunk(), self._clock.now
         begun = self._window.begin(began)
         yield from self._fetch(chunk)
         if self._window.end(self._clock.now, self._clock.now - began, begun):
@@ -200,7 +202,7 @@ class Ahead:
             return False
         return step in self._taken or bool(self._free and (step == first or not self._missing[first]))
 
-    def _pick(self) -> Chunk:
+    def _next_chunk(self) -> Chunk:
         chunk = self._rank.chunks[self._next]
         self._next += 1
         if chunk.step not in self._taken:
@@ -229,21 +231,21 @@ def staging(
                 yield from source.read(node, size)
                 yield from target.read(node, size)
 
-    yield from together(clock, [worker() for _ in range(threads)])
+    yield from run_together(clock, [worker() for _ in range(threads)])
 
 
-def together(clock: Clock, work: Sequence[Process]) -> Process:
+def run_together(clock: Clock, work: Sequence[Process]) -> Process:
     """Start these processes at once, and wait for all of them."""
     left, done = [len(work)], Signal()
 
-    def counted(process: Process) -> Process:
+    def count_down(process: Process) -> Process:
         yield from process
         left[0] -= 1
         if not left[0]:
             clock.wake(done)
 
     for process in work:
-        clock.start(counted(process))
+        clock.start(count_down(process))
     if work:
         yield done
 
@@ -266,7 +268,7 @@ def is_packed(dataset: Dataset) -> bool:
     return CONTAINERS[dataset.manifest.container].decode is not None
 
 
-def handles_kept(dataset: Dataset) -> int:
+def open_files_per_rank(dataset: Dataset) -> int:
     """Files that a rank's reader keeps open."""
     return OPEN_VISITS if dataset.file_per_sample else OPEN_FILES
 
@@ -287,7 +289,7 @@ def chunks(cut: Cut, plan: Sequence[Ids], cached: Sequence[float]) -> list[Chunk
     return plan_chunks
 
 
-def _reads(work: Work, cut: Cut) -> list[tuple[tuple[tuple[int, int], ...], int]]:
+def _reads(work: ChunkedReads, cut: Cut) -> list[tuple[tuple[tuple[int, int], ...], int]]:
     """For each chunk its reads (key of the file, bytes) and the bytes to decode."""
     if work.reads is not None:
         calls = work.reads.calls[:, [0, 3]].tolist()

@@ -10,14 +10,14 @@ from dlio_bench.harness.cluster.environment import usable_cores
 from dlio_bench.harness.cluster.system import MB, STAGING, Rates, System, Tier
 from dlio_bench.harness.commands.run.asked.job import Job
 from dlio_bench.harness.commands.run.predicted import runtime
-from dlio_bench.harness.commands.run.predicted.devices import Cache, Cores, Memory
+from dlio_bench.harness.commands.run.predicted.devices import Cache, NodeCores, TierDevice
 from dlio_bench.harness.commands.run.predicted.runtime import Cut
 from dlio_bench.harness.plan.orders import Ids
 from dlio_bench.harness.plan.policies import Policy
 from dlio_bench.harness.readers.ahead import FEWEST_SLOTS, slots_of
-from dlio_bench.harness.readers.session import SampleView, largest, planned
-from dlio_bench.harness.readers.threads import Readers, Spent, readers, spare_cores
-from dlio_bench.harness.simulator.kernel import Clock, Meeting
+from dlio_bench.harness.readers.session import SampleView, largest, plan_batches
+from dlio_bench.harness.readers.threads import Readers, ThreadTime, readers, spare_cores
+from dlio_bench.harness.simulator.kernel import Barrier, Clock
 from dlio_bench.reports.document.marks import COLD_EPOCHS
 
 
@@ -51,7 +51,7 @@ class Setting(Struct, frozen=True):
     @property
     def sample_view(self) -> SampleView:
         """What readers deliver of a sample."""
-        return SampleView(self.dataset, self.job.view, self.job.decoded(self.dataset))
+        return SampleView(self.dataset, self.job.view, self.job.decoder(self.dataset))
 
     @property
     def threads(self) -> int:
@@ -62,32 +62,34 @@ class Setting(Struct, frozen=True):
         """The machine's tier of this name, or else its tier in memory."""
         return next((tier for tier in self.system.tiers if tier.name == name), self.system.tiers[1])
 
-    def memory(self, clock: Clock, tier: Tier, *, write: bool = False) -> Memory:
+    def memory(self, clock: Clock, tier: Tier, *, write: bool = False) -> TierDevice:
         """A tier on the clock."""
-        return Memory(clock, tier.write if write else tier.read, self.threads, self.job.nodes, shared=self.job.virtual)
+        return TierDevice(
+            clock, tier.write if write else tier.read, self.threads, self.job.nodes, shared=self.job.virtual
+        )
 
-    def pace(self) -> runtime.Pace:
+    def pace(self) -> runtime.StepPace:
         """What trainers do between two batches."""
         job = self.job
-        return runtime.Pace(job.step_seconds, job.sync, self.plans.simulated_steps, job.cache == COLD_EPOCHS)
+        return runtime.StepPace(job.step_seconds, job.sync, self.plans.simulated_steps, job.cache == COLD_EPOCHS)
 
-    def cores(self, clock: Clock) -> Cores:
+    def cores(self, clock: Clock) -> NodeCores:
         """The cores of the machine, on the clock."""
-        return Cores(clock, usable_cores(), self.job.nodes, shared=self.job.virtual)
+        return NodeCores(clock, usable_cores(), self.job.nodes, shared=self.job.virtual)
 
-    def meetings(self, clock: Clock) -> list[Meeting]:
+    def meetings(self, clock: Clock) -> list[Barrier]:
         """Where each rank meets the others of its model."""
-        models = [Meeting(clock, self.job.model_ranks, self.system.barrier) for _ in self.job.models]
+        models = [Barrier(clock, self.job.model_ranks, self.system.barrier) for _ in self.job.models]
         return [models[self.job.model_of(number)[0]] for number in range(self.job.ranks)]
 
     def bytes_of(self, ids: Ids) -> int:
         """Bytes that a reader delivers of these samples."""
         return int(self.sample_view.sizes(ids).sum())
 
-    def rank(self, number: int, of: Sequence[runtime.Chunk]) -> runtime.Rank:
+    def rank(self, number: int, of: Sequence[runtime.Chunk]) -> runtime.SimulatedRank:
         """A rank that reads these chunks."""
         epochs = len(self.plans.ids[number])
-        return runtime.Rank(number // self.job.ranks_per_node, of, epochs * self.plans.simulated_steps)
+        return runtime.SimulatedRank(number // self.job.ranks_per_node, of, epochs * self.plans.simulated_steps)
 
     def file_system_seconds(self, reads: Sequence[int], opens: int) -> float:
         """Seconds that reads (`reads`: bytes of each) and opens of the file system take a single thread."""
@@ -103,7 +105,7 @@ class Setting(Struct, frozen=True):
         first = plan_chunks[0]
         sizes, of_batch = [size for _, size in first.reads], sum(chunk.step == first.step for chunk in plan_chunks)
         if copies is not None:
-            seconds = sum(sizes) / (copies.read.at(1) * MB)
+            seconds = sum(sizes) / (copies.read.rate_for(1) * MB)
         else:
             seconds = self.file_system_seconds([] if first.cached else sizes, len({key for key, _ in first.reads}))
         return self.readers(sum(sizes), seconds, of_batch, first.decode_seconds, cores)
@@ -116,8 +118,8 @@ class Setting(Struct, frozen=True):
         size, seconds: bytes of a chunk, and time to read it, which is at least that from memory. chunks: of a batch.
         cores: of the rank; None: its part of those that ranks of its machine share.
         """
-        job, computed = self.job, size / (self.tier(STAGING).read.at(1) * MB) + decode_seconds
-        spent = Spent(max(seconds + decode_seconds, computed), computed)
+        job, computed = self.job, size / (self.tier(STAGING).read.rate_for(1) * MB) + decode_seconds
+        spent = ThreadTime(max(seconds + decode_seconds, computed), computed)
         cores = cores or usable_cores() / (job.ranks if job.virtual else job.ranks_per_node)
         a_step, spare, most = chunks * spent.seconds, spare_cores(cores), job.most_threads
         found = readers(spent, a_step, job.step_seconds, most=most, waiting=most, spare_cores=spare)
@@ -126,22 +128,24 @@ class Setting(Struct, frozen=True):
     def slots(self) -> int:
         """Slots of the staging buffer."""
         view, plans = self.sample_view, self.plans.ids
-        most = max(largest(planned(view, [(epoch, list(ids)) for epoch, ids in enumerate(epochs)])) for epochs in plans)
+        most = max(
+            largest(plan_batches(view, [(epoch, list(ids)) for epoch, ids in enumerate(epochs)])) for epochs in plans
+        )
         return max(FEWEST_SLOTS, slots_of(self.job.staging_bytes, most))
 
     @property
-    def cut(self) -> Cut:
+    def read_rules(self) -> Cut:
         """What decides the reads of a sample."""
         return Cut(self.sample_view, self.job.options.check_crc, self.system.preprocess)
 
-    def cache_device(self, clock: Clock) -> Memory:
+    def cache_device(self, clock: Clock) -> TierDevice:
         """The device of a cache on the way: that of the emulated client, or the machine's memory."""
         job, memory = self.job, self.tier(STAGING)
         rate = None if job.pfs is None else job.pfs.cache_bandwidth
         if rate is None:
             return self.memory(clock, memory)
         # each node has one client, whose readers share its rate
-        return Memory(clock, Rates(((1, min(rate / MB, memory.read.at(1))),)), 1, job.nodes, shared=False)
+        return TierDevice(clock, Rates(((1, min(rate / MB, memory.read.rate_for(1))),)), 1, job.nodes, shared=False)
 
     def caches(self) -> list[Cache]:
         """For each node the cache on the way, as it is before the run: a machine's page cache, or a client's cache."""
@@ -190,6 +194,6 @@ class Setting(Struct, frozen=True):
 class Executed(Struct, frozen=True):
     """The ranks at their end. staged: seconds before the first batch. bytes: read from each source, by its name."""
 
-    ranks: Sequence[runtime.Rank]
+    ranks: Sequence[runtime.SimulatedRank]
     staged: float
     bytes: Mapping[str, int]

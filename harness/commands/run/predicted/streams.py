@@ -13,14 +13,14 @@ from dlio_bench.harness.cluster.environment import usable_cores
 from dlio_bench.harness.cluster.system import MB, STAGING, Stream, System
 from dlio_bench.harness.commands.run.predicted import runtime
 from dlio_bench.harness.commands.run.predicted.devices import FileSystem, Links
-from dlio_bench.harness.commands.run.predicted.runtime import chunks, handles_kept
+from dlio_bench.harness.commands.run.predicted.runtime import chunks, open_files_per_rank
 from dlio_bench.harness.commands.run.predicted.setting import Executed, Setting
 from dlio_bench.harness.simulator.kernel import Clock, Process, Signal
-from dlio_bench.harness.streams.dealing import Dealt, Part, batches_of_producer, putting, steps_of_rank
+from dlio_bench.harness.streams.dealing import Dealt, PlanBatch, batches_of_producer, putting, steps_of_rank
 from dlio_bench.harness.streams.settings import ROUND_ROBIN
 
 ANY_BYTES = 1 << 20  # of a step, where one rate stands for all
-FREELY = runtime.Pace(0.0, "none", 1)  # producers do not compute and do not wait for each other
+FREELY = runtime.StepPace(0.0, "none", 1)  # producers do not compute and do not wait for each other
 Put: TypeAlias = Callable[[int], Process]  # hands a step of a producer's plan over
 
 
@@ -40,7 +40,7 @@ class Queue:
         self._steps += 1
         self._clock.wake(self._more)
 
-    def come(self, step: int) -> Process:
+    def await_step(self, step: int) -> Process:
         """Wait until there is a step of this number."""
         while self._steps <= step:
             yield self._more
@@ -85,7 +85,7 @@ def rates_of(system: System, *, virtual: bool, nodes: int) -> tuple[Stream, str 
     between = nodes > 1 and not virtual
     if between and system.network:
         return Stream(((ANY_BYTES, system.network),)), "they are taken to be as fast as the network"
-    rate = next(tier for tier in system.tiers if tier.name == STAGING).read.at(1)
+    rate = next(tier for tier in system.tiers if tier.name == STAGING).read.rate_for(1)
     where = "between nodes too, as the description has no rate of the network either" if between else "on one machine"
     return Stream(((ANY_BYTES, rate),)), f"they are taken to be as fast as memory ({where})"
 
@@ -93,7 +93,7 @@ def rates_of(system: System, *, virtual: bool, nodes: int) -> tuple[Stream, str 
 def execute_streams(setting: Setting) -> Executed:
     """Run the reader to its end. Producers are ranks of their own, or threads of the trainers' processes (--inline)."""
     assert setting.job.streaming is not None
-    return _inline(setting) if setting.job.streaming.inline else _published(setting)
+    return _inline(setting) if setting.job.streaming.inline else _execute_published(setting)
 
 
 def _inline(setting: Setting) -> Executed:
@@ -105,24 +105,24 @@ def _inline(setting: Setting) -> Executed:
     produce = _producers(setting, clock, pfs, setting.cached_shares(setting.side_by_side()))
     ranks = [setting.rank(number, ()) for number in range(job.ranks)]
 
-    def handing(rank: runtime.Rank, sizes: Sequence[int], slots: Slots) -> Put:
-        def put(step: int) -> Process:
+    def hand_over(rank: runtime.SimulatedRank, sizes: Sequence[int], slots: Slots) -> Put:
+        def put_step(step: int) -> Process:
             yield from slots.take()
             yield from copying.read(rank.node, sizes[step])
             slots.fill()
 
-        return put
+        return put_step
 
     for rank, plan, meeting in zip(ranks, _plans(setting), meetings, strict=True):
         slots = Slots(clock, job.streaming.queue)
         sizes = [setting.bytes_of(part.ids) for part in plan]
         clock.start(runtime.train(clock, rank, meeting, setting.pace(), slots.batch))
-        clock.start(produce(rank.node, plan, handing(rank, sizes, slots), None))
+        clock.start(produce(rank.node, plan, hand_over(rank, sizes, slots), None))
     clock.run()
     return Executed(ranks, 0.0, {"pfs": pfs.bytes, "local": 0})
 
 
-def _published(setting: Setting) -> Executed:
+def _execute_published(setting: Setting) -> Executed:
     """run/measured/producing.py and readers/streamed.py: as the two deal batches, so does this."""
     job, clock = setting.job, Clock()
     streaming = job.streaming
@@ -142,13 +142,13 @@ def _published(setting: Setting) -> Executed:
     sizes = [{(each.position, each.rank): setting.bytes_of(each.part.ids) for each in batches} for batches in dealt]
 
     def putting_of(producer: int) -> Put:
-        def put(step: int) -> Process:
+        def put_step(step: int) -> Process:
             batch = dealt[producer][step]
             for stream in putting(mode, batch.rank, models):
                 copied = copying.read(nodes[producer], sizes[producer][batch.position, batch.rank])
                 yield from queues[producer][stream].put(copied)
 
-        return put
+        return put_step
 
     def receive(trainer: int, slots: Slots) -> Process:
         """readers/streamed.py: a thread takes the steps that ADIOS2 deals to a trainer, in order, into free slots."""
@@ -161,7 +161,7 @@ def _published(setting: Setting) -> Executed:
             size = 0 if step.position is None else sizes[step.producer][step.position, rank]
             if step.position is not None:
                 yield from slots.take()
-            yield from queue.come(number)
+            yield from queue.await_step(number)
             yield from wires.read(step.producer, size)
             queue.release(place, number)
             if step.position is not None:
@@ -182,16 +182,20 @@ def _published(setting: Setting) -> Executed:
 
 def _producers(
     setting: Setting, clock: Clock, pfs: FileSystem, shares: Sequence[float]
-) -> Callable[[int, Sequence[Part], Put, float | None], Process]:
+) -> Callable[[int, Sequence[PlanBatch], Put, float | None], Process]:
     """How a producer of a node reads its plan ahead and puts batch after batch; the last argument: its cores."""
-    cut = setting.cut
+    cut = setting.read_rules
     devices, slots = runtime.Devices(pfs, setting.cache_device(clock), setting.cores(clock)), setting.slots()
 
-    def produce(node: int, plan: Sequence[Part], put: Put, cores: float | None) -> Process:
+    def produce(node: int, plan: Sequence[PlanBatch], put: Put, cores: float | None) -> Process:
         work = chunks(cut, [part.ids for part in plan], [shares[part.epoch] for part in plan])
-        rank = runtime.Rank(node, work, len(plan))
+        rank = runtime.SimulatedRank(node, work, len(plan))
         fetch = partial(
-            runtime.fetch_reads, clock, rank, devices, runtime.Handles(handles_kept(setting.dataset), pfs.open_seconds)
+            runtime.fetch_reads,
+            clock,
+            rank,
+            devices,
+            runtime.Handles(open_files_per_rank(setting.dataset), pfs.open_seconds),
         )
         ahead = runtime.Ahead(clock, rank, fetch, setting.reading(work, cores=cores), slots, FREELY)
         for step in range(len(plan)):
@@ -201,9 +205,11 @@ def _producers(
     return produce
 
 
-def _plans(setting: Setting) -> list[list[Part]]:
+def _plans(setting: Setting) -> list[list[PlanBatch]]:
     """What every rank asks for."""
-    return [[Part(epoch, step) for epoch, ids in enumerate(of_rank) for step in ids] for of_rank in setting.plans.ids]
+    return [
+        [PlanBatch(epoch, step) for epoch, ids in enumerate(of_rank) for step in ids] for of_rank in setting.plans.ids
+    ]
 
 
 def _in_turn(dealt: Sequence[Sequence[Dealt]], nodes: Sequence[int]) -> Iterator[tuple[int, int, Sequence[int]]]:

@@ -16,7 +16,7 @@ from dlio_bench.datagen.dataset import Dataset
 from dlio_bench.datagen.layout import VALIDATION
 from dlio_bench.harness.cluster import walltime
 from dlio_bench.harness.commands.run.asked.job import MEMORY, Job, files_of, passes_of, samples_of, uses_tensorflow
-from dlio_bench.harness.commands.run.asked.jobs import kept
+from dlio_bench.harness.commands.run.asked.jobs import options_document
 from dlio_bench.harness.commands.run.asked.request import Request
 from dlio_bench.harness.commands.run.asked.tracing import TENSORFLOW
 from dlio_bench.harness.commands.run.measured.documents import JobMeasured, ReaderMeasured
@@ -55,7 +55,7 @@ SIZES = {MEMORY: "memory_bytes", RAM: "ram_tier_bytes", DISK: "disk_tier_bytes"}
 APART = 0.01  # of the largest: what is free in memory is never quite the same
 
 
-class Setting(Struct, frozen=True):
+class RunSetting(Struct, frozen=True):
     """What the command knows of a run beyond the job."""
 
     request: Request
@@ -66,7 +66,7 @@ class Setting(Struct, frozen=True):
 
 def build(
     reader: str,
-    setting: Setting,
+    setting: RunSetting,
     measured: JobMeasured,
     reader_measured: ReaderMeasured,
     steps: Steps,
@@ -81,7 +81,7 @@ def build(
         samples_of(job, setting.dataset),
         job.readers[reader].demanded,
     )
-    passes = _described(passes_of(job, setting.dataset).get(reader))
+    passes = _passes_document(passes_of(job, setting.dataset).get(reader))
     trials = [trial(count, environment, reader_measured, passes, steps, number) for number in range(job.all_trials)]
     manifest, request, storage = setting.dataset.manifest, setting.request, setting.storage
     workload, row = request.workload, job.readers[reader]
@@ -90,7 +90,7 @@ def build(
     return Draft(
         created=datetime.now(UTC).isoformat(timespec="microseconds"),
         command=["dlio-bench", *sys.argv[1:]],
-        options=kept(reader, job, request, setting.dataset),
+        options=options_document(reader, job, request, setting.dataset),
         version=__version__,
         workload=Named(workload.name, workload.title),
         dataset=Data(
@@ -105,7 +105,7 @@ def build(
             view=list(job.view),
             view_bytes=sum(epoch.in_training("bytes_useful") for epoch in trials[0].epochs)
             / (trials[0].samples * job.deliveries),
-            validation=_split(job, setting.dataset),
+            validation=_validation_split(job, setting.dataset),
             owner="given" if request.options.data else "made",
         ),
         policy=types.Policy(
@@ -144,7 +144,7 @@ def build(
             warmup_trials=job.warmup_trials,
             cache=cast(types.CacheMode, job.cache),
             io=cast(types.IoMode, job.options.io),
-            validation=_planned(job, passes, workload),
+            validation=_planned_passes(job, passes, workload),
             view_bytes_per_epoch=trials[0].epochs[0].in_training("bytes_useful"),
             node_memory_bytes=job.node_memory,
             comparable=not _is_short(job, setting, count, trials),
@@ -153,12 +153,12 @@ def build(
             # what the published pipeline does worse than it could is done here too
             notes=[
                 *setting.notes,
-                *_retried(environment.launcher),
+                *_retry_note(environment.launcher),
                 *node_notes(job, environment.hosts, environment.rank_hosts[0]),
                 *(() if pipeline is None else pipeline.defects),
             ],
         ),
-        compute=_emulated(job, request)
+        compute=_emulated_compute(job, request)
         if (network := reader_measured.trained[0]) is None
         else Compute(
             **asdict(network), mode="train" if job.infer is None else "infer", asked_step_seconds=None, kind=None
@@ -168,7 +168,9 @@ def build(
         trials=trials,
         environment=structs.replace(
             environment,
-            emulated_pfs=None if job.pfs is None else EmulatedPfs(**structs.asdict(job.pfs), says=_says(job, job.pfs)),
+            emulated_pfs=None
+            if job.pfs is None
+            else EmulatedPfs(**structs.asdict(job.pfs), says=_describe_emulation(job, job.pfs)),
             # stored bytes on both sides: what is delivered may be decompressed, or a part
             ceiling=None
             if storage is None
@@ -195,14 +197,14 @@ def streams_of(job: Job, row: Policy) -> types.Streams | None:
     )
 
 
-def _says(job: Job, pfs: PfsSpec) -> str:
+def _describe_emulation(job: Job, pfs: PfsSpec) -> str:
     """The emulated file system in words. Real hosts, each with a mount of its own, share no bucket."""
     parts = job.nodes > 1 and not job.virtual and pfs.bandwidth is not None
     shares = f", in equal parts for {job.nodes} hosts" if parts else ""
     return f"{describe(pfs)}{shares}{', held up in the processes that read' if pfs.via == PROCESS else ''}"
 
 
-def _retried(launcher: Launcher | None) -> list[str]:
+def _retry_note(launcher: Launcher | None) -> list[str]:
     if launcher is None or not launcher.retries:
         return []
     times = "once" if launcher.retries == 1 else "twice"
@@ -222,7 +224,7 @@ def _kind(request: Request, batch: int) -> str:
     return DERIVED
 
 
-def _emulated(job: Job, request: Request) -> Compute:
+def _emulated_compute(job: Job, request: Request) -> Compute:
     step_time = request.step_time
     if step_time is None:
         return Compute(mode="none", device=None, asked_step_seconds=0.0, kind=None, source=None)
@@ -233,18 +235,18 @@ def _emulated(job: Job, request: Request) -> Compute:
         device=step_time.device or None,
         asked_step_seconds=job.step_seconds,
         kind=_kind(request, job.batch),
-        source=f"{step_time.told(job.batch)}: {step_time.source}{shrunken}",
+        source=f"{step_time.describe_source(job.batch)}: {step_time.source}{shrunken}",
         profile=None if profile is None else types.Profile(**profile),
     )
 
 
-def _is_short(job: Job, setting: Setting, count: Count, trials: Sequence[Trial]) -> bool:
+def _is_short(job: Job, setting: RunSetting, count: Count, trials: Sequence[Trial]) -> bool:
     timed = [trial.elapsed_seconds for trial in trials if not trial.warmup]
     return not setting.request.minimum.is_met(count.steps * job.epochs, timed)
 
 
 def _marks(
-    job: Job, row: Policy, setting: Setting, count: Count, trials: Sequence[Trial], *, is_verified: bool
+    job: Job, row: Policy, setting: RunSetting, count: Count, trials: Sequence[Trial], *, is_verified: bool
 ) -> list[str]:
     # data on a memory file system are always known to be in memory
     hidden = any(
@@ -301,7 +303,7 @@ def _models(job: Job, networks: Sequence[Network | None]) -> list[ModelPlan]:
     ]
 
 
-def _split(job: Job, dataset: Dataset) -> Split | None:
+def _validation_split(job: Job, dataset: Dataset) -> Split | None:
     """The validation split, if the job reads it."""
     part = dataset.part(VALIDATION) if job.validation else None
     if part is None:
@@ -310,7 +312,7 @@ def _split(job: Job, dataset: Dataset) -> Split | None:
     return Split(len(part.files), len(part.samples), stored)
 
 
-def _planned(job: Job, passes: types.Passes | None, workload: Workload) -> PlannedPasses | None:
+def _planned_passes(job: Job, passes: types.Passes | None, workload: Workload) -> PlannedPasses | None:
     """The validation passes of a trial, for the plan."""
     if passes is None or job.validation is None:
         return None
@@ -324,7 +326,7 @@ def _planned(job: Job, passes: types.Passes | None, workload: Workload) -> Plann
     )
 
 
-def _described(passes: Passes | None) -> types.Passes | None:
+def _passes_document(passes: Passes | None) -> types.Passes | None:
     if passes is None:
         return None
     samples = passes.samples * passes.shape.ranks // passes.shape.copies

@@ -82,7 +82,7 @@ def checks(
     if damage is not None:
         results.append(Check("content", False, "CRC32C of each delivered field as generated", damage))
     if job.infer is not None:
-        results.append(_inferred_check(count, trials))
+        results.append(_inference_check(count, trials))
     if job.cache in COLD_BEFORE:
         of_kind = _store_check if job.store else _direct_check if job.options.io == DIRECT else _cold_check
         cold = of_kind(timed)
@@ -120,7 +120,7 @@ def _epochs_check(name: str, expected: str, passed: int, epochs: int) -> Check:
     return Check(name, passed == epochs, expected, found)
 
 
-def _inferred_check(count: Count, trials: Sequence[Trial]) -> Check:
+def _inference_check(count: Count, trials: Sequence[Trial]) -> Check:
     """The networks of all ranks together have predicted the dataset."""
     predicted = sorted({trial.inference.samples for trial in trials if trial.inference})
     expected = count.dataset_samples * count.job.epochs

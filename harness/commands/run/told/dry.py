@@ -26,7 +26,7 @@ from dlio_bench.recorder import MOST_ROWS, ROW
 from dlio_bench.reports.document.marks import COLD_BEFORE
 from dlio_bench.reports.view.formatting import format_time, plural
 from dlio_bench.units import format_bytes, format_percent, format_seconds
-from dlio_bench.wrapping import wrapped
+from dlio_bench.wrapping import wrap
 
 
 def describe(request: Request, source: Source, size: TrialSize, job: Job, argv: Sequence[str]) -> str:
@@ -114,7 +114,7 @@ def describe(request: Request, source: Source, size: TrialSize, job: Job, argv: 
     ]
     lines = [f"{job.workload}  {request.workload.title}"]
     for name, text in rows:
-        lines += wrapped(text, f"  {name:<10} ", whole_words=True) if text else []
+        lines += wrap(text, f"  {name:<10} ", whole_words=True) if text else []
     return "\n".join(lines)
 
 

@@ -77,7 +77,7 @@ def run_seconds(request: Request, source: Source) -> float:
     return least_seconds(request, replace(source, files=None), job)
 
 
-def expected(planned: float, finished: Iterable[tuple[float, float]]) -> float:
+def revised_seconds(planned: float, finished: Iterable[tuple[float, float]]) -> float:
     """Seconds that a job probably takes, for which `planned` were foreseen: as much more as the worst finished one.
 
     finished: (foreseen, measured) seconds of each.
