@@ -218,7 +218,7 @@ def _run(given: opt.Given) -> int:
 
         return simulate(options)
     if options.control_tree is None:
-        raise UsageError("--radix and --all-reduce are of ranks that agree. Say how many, with --control-tree RANKS.")
+        raise UsageError("--radix and --all-reduce need a number of ranks. Add --control-tree RANKS.")
     if options.all_reduce is not None and options.system is None:
         raise UsageError("--all-reduce needs the rates of a machine. Add --system, as in --system summit.")
     others = ["workload", "variant", "scenario", "nodes", "epochs", "vary", "accesses"]
