@@ -86,7 +86,7 @@ def test_a_user_sees_what_a_step_keeps(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--all-reduce", "1MB", "--system", "summit"], "Say how many, with --control-tree"),
+        (["--all-reduce", "1MB", "--system", "summit"], "Add --control-tree RANKS"),
         (["--control-tree", "12", "--all-reduce", "1MB"], "Add --system"),
         (["--control-tree", "6", "--all-reduce", "1MB", "--system", "summit"], "do not fill two or more nodes"),
         (["--control-tree", "13", "--all-reduce", "1MB", "--system", "summit"], "which have 6 each"),
