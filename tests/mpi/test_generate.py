@@ -133,9 +133,9 @@ FILL_UP = """
 import sys
 from pathlib import Path
 import numpy as np
-from dlio_bench.datagen.claim import Progress
+from dlio_bench.datagen.claim import FinishedFiles
 from dlio_bench.datagen.formats import hdf5
-from dlio_bench.datagen.layout import Written
+from dlio_bench.datagen.layout import WrittenFile
 folder = Path(sys.argv[1])
 full = 0
 for number in range(int(sys.argv[2])):
@@ -143,7 +143,8 @@ for number in range(int(sys.argv[2])):
     try:
         if number % 3 == 2:
             (folder / ".progress").mkdir(exist_ok=True)
-            Progress(folder).keep(number, 1, Written(np.zeros((64, 9, 3), "i8"), np.zeros((64, 9), "u4")))
+            written = WrittenFile(np.zeros((64, 9, 3), "i8"), np.zeros((64, 9), "u4"))
+            FinishedFiles(folder).record_file(number, 1, written)
         elif number % 3:
             hdf5.write_chunks(path, "g", {"x": np.zeros(512, "f4"), "y": np.zeros(512, "f4")}, ("v108", "v108"))
         else:

@@ -30,7 +30,7 @@ from dlio_bench.harness.readers.resources import Resources
 from dlio_bench.harness.readers.resources import RankContext
 from dlio_bench.harness.readers.resources import RankContext
 from dlio_bench.harness.readers.resources import Resources
-from dlio_bench.harness.readers.session import Tally, largest, planned
+from dlio_bench.harness.readers.session import Tally, largest, plan_batches
 from dlio_bench.harness.storage import tier
 
 work, data, tiers, placement, harm = sys.argv[1:]
@@ -42,7 +42,7 @@ if harm == "quota":  # what is free is not always what one gets
 def body(comm):
     seat = RankContext(comm, 2, Path(tiers) / f"node{comm.rank // 2}")
     form = SampleView(open_dataset(Path(data)), ("record",))
-    plan = planned(form, [(0, [np.arange(comm.rank, form.dataset.samples)])])
+    plan = plan_batches(form, [(0, [np.arange(comm.rank, form.dataset.samples)])])
     policy = replace(find("double-buffer"), placement=placement)
     resources = Resources(threads=2, staging_bytes=2 * largest(plan), batch_bytes=largest(plan))
     reader = open_reader(policy, form, resources, seat)

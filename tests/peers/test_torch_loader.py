@@ -95,11 +95,11 @@ from dlio_bench.harness.plan.policies import find
 from dlio_bench.harness.readers.registry import open_reader
 from dlio_bench.harness.readers.session import SampleView
 from dlio_bench.harness.readers.resources import Resources
-from dlio_bench.harness.readers.session import Tally, planned
+from dlio_bench.harness.readers.session import Tally, plan_batches
 
 form = SampleView(open_dataset(Path(sys.argv[1])), ("record",))
 reader = open_reader(find("torch"), form, Resources(2, 64_000_000, 1 << 20))
-with reader.session(planned(form, []), Tally()):
+with reader.session(plan_batches(form, []), Tally()):
     print("ready", flush=True)
     time.sleep(300)
 """

@@ -36,7 +36,7 @@ class Options(Struct, frozen=True, kw_only=True):
     size: Annotated[
         Literal["smoke", "laptop", "site"],
         opt.option(
-            "smoke: what takes seconds. laptop (default): one to three hours on two cores. site: a cluster's allocation",
+            "smoke: what takes seconds. laptop (default): 1 to 3 hours on two cores. site: a cluster's allocation",
             choices=SIZES,
         ),
     ] = "laptop"

@@ -115,10 +115,10 @@ def test_what_fails_after_a_daemon_has_died_is_told_as_that(source: Path, tmp_pa
 PARENT = """
 import json, pathlib, sys, time
 from dlio_bench.harness.storage.pfs.board import READY, Board
-from dlio_bench.harness.storage.pfs.emulation import emulated
+from dlio_bench.harness.storage.pfs.emulation import mount_nodes
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 NODES = int(sys.argv[3])
-with emulated(PfsSpec(None), pathlib.Path(sys.argv[1]), NODES, pathlib.Path(sys.argv[2])) as emulation:
+with mount_nodes(PfsSpec(None), pathlib.Path(sys.argv[1]), NODES, pathlib.Path(sys.argv[2])) as emulation:
     with Board.open(emulation.board) as board:
         print(json.dumps([board.row(node)[READY] for node in range(NODES)]), flush=True)
         time.sleep(600)
@@ -188,10 +188,10 @@ HOLDER = """
 import json, pathlib, sys, time
 from dlio_bench.harness.machine.temp_folders import temp_folder
 from dlio_bench.harness.storage.pfs.board import READY, Board
-from dlio_bench.harness.storage.pfs.emulation import emulated
+from dlio_bench.harness.storage.pfs.emulation import mount_nodes
 from dlio_bench.harness.storage.pfs.spec import PfsSpec
 with temp_folder("left-", pathlib.Path(sys.argv[2])) as work:
-    with emulated(PfsSpec(None), pathlib.Path(sys.argv[1]), 2, work) as emulation:
+    with mount_nodes(PfsSpec(None), pathlib.Path(sys.argv[1]), 2, work) as emulation:
         with Board.open(emulation.board) as board:
             print(json.dumps([str(work), *(board.row(node)[READY] for node in range(2))]), flush=True)
             time.sleep(600)
