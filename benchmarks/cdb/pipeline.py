@@ -128,7 +128,7 @@ class Processes:
                 file, (epoch, step) = files[number], places[number]
                 path = dataset.path(file)
                 try:
-                    place = self._worker.Place(file, epoch, step)
+                    place = self._worker.SamplePlace(file, epoch, step)
                     image, labels, weights, size, reading, decoding = self._apply(str(path), scale, place)
                 except (OSError, KeyError, RuntimeError, BenchError) as error:
                     with lock:

@@ -38,7 +38,7 @@ from dlio_bench.harness.cluster.life import life
 
 def body(comm):
     if comm.rank == 0:
-        life.begins(1e6)  # it makes progress, however little of the processor it gets
+        life.begin_step(1e6)  # it makes progress, however little of the processor it gets
         threading.Event().wait()
     comm.barrier()
 
