@@ -49,7 +49,7 @@ class Meeting:
 
     Each of them calls `meet_next`, and `wait_for_all` unless it came last. Where there are several hosts the one with
     place 0 has these meet, and says so by `wake_all`; the others `wait_for_hosts`. One meeting after another may take
-    place: nobody is more than one ahead of another, so that a byte tells them apart.
+    place. No process is more than one meeting ahead of another, so one byte is enough to number them.
     """
 
     def __init__(self, page: mmap.mmap, size: int, place: int) -> None:

@@ -244,7 +244,7 @@ class Placed:
 
 
 def _is_cached(dataset: Dataset) -> bool | None:
-    """Whether the training files lie in this node's page cache, as far as a few of them tell; None: nobody can tell."""
+    """Whether the training files lie in this node's page cache, by a sample of them; None: the kernel does not say."""
     if dataset.access.emulated:
         return False
     files = len(dataset.training_files)

@@ -76,9 +76,9 @@ class Speeds:
         self._lock = threading.Lock()
 
     def begin(self, *, cached: bool | None) -> None:
-        """Forget earlier reads, as caches may have been dropped since. cached: all files lie in the page cache, which
-        is as good a proof as PROOF_BYTES; or they do not, and however fast they are read, a tier is faster. None:
-        nobody can tell, and the rate decides.
+        """Forget earlier reads, as caches may have been dropped since. cached: whether all files lie in the page
+        cache. True is as good a proof as PROOF_BYTES. False: a tier is faster, however fast the files are read. None:
+        the kernel does not say, and the measured rate decides.
         """
         with self._lock:
             self._by_rate = cached is not False
